@@ -1,0 +1,74 @@
+"""One exception per mistake a user can fix. Each says what was given, what was expected and what to do."""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class DubiumError(Exception):
+    """Everything dubium raises on purpose."""
+
+
+class ImagesError(DubiumError, ValueError):
+    """Images that cannot be explained: wrong shape, NaN, infinity."""
+
+
+class ImagesTypeError(DubiumError, TypeError):
+    """Images that are not a floating tensor."""
+
+
+class PosteriorError(DubiumError, ValueError):
+    """A posterior that is empty, or whose networks disagree."""
+
+
+class PosteriorTypeError(DubiumError, TypeError):
+    """Something that is not a collection of networks."""
+
+
+class NetworkStateError(DubiumError, ValueError):
+    """A network that is not a fixed function of one image: training mode, BatchNorm without statistics."""
+
+
+class OutputError(DubiumError, ValueError):
+    """A network's output that is not (B, K) finite logits with K >= 2."""
+
+
+class DtypeError(DubiumError, TypeError):
+    """Images and network of different floating types."""
+
+
+class DeviceError(DubiumError, ValueError):
+    """Images and network on different devices."""
+
+
+class OptionError(DubiumError, ValueError):
+    """An option outside its range."""
+
+
+class UnknownNameError(DubiumError, ValueError):
+    """A method, kind, option, dataset or recipe that does not exist."""
+
+
+class FileFormatError(DubiumError, ValueError):
+    """A file that is damaged, or not what it should be."""
+
+
+class MissingExtraError(DubiumError, ImportError):
+    """An optional dependency that is not installed."""
+
+
+def lookup(kind: str, table: Mapping[str, T], name: str) -> T:
+    """`table[name]`, or an error that suggests the nearest name."""
+    if isinstance(name, str) and name in table:
+        return table[name]
+    raise UnknownNameError(unknown(kind, name, table))
+
+
+def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+    """What to say about a name that does not exist."""
+    known = list(known)
+    near = get_close_matches(str(name), known, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"No {kind} called {name!r}.{hint} Available: {', '.join(known) or 'none'}."

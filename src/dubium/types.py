@@ -1,0 +1,32 @@
+"""The nouns. Axes: S samples, B batch, K classes, T targets, C channels, H height, W width."""
+
+from collections.abc import Callable, Iterator
+from typing import Literal, Protocol, runtime_checkable
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+Images = Float[Tensor, "B C H W"]
+Logits = Float[Tensor, "S B K"]
+Scores = Float[Tensor, "B T"]
+Maps = Float[Tensor, "B T H W"]
+
+Kind = Literal["total", "aleatoric", "epistemic"]
+KINDS: tuple[Kind, ...] = ("total", "aleatoric", "epistemic")
+
+Target = Callable[[Tensor], Scores]
+"""Turns a network's output into T numbers per image."""
+
+Attributor = Callable[..., Maps]
+"""`(network, x, target, **options) -> maps`: which pixels of x move each target. Options are keyword-only."""
+
+Progress = Callable[[int, int], None]
+"""Called with (steps done, steps in all)."""
+
+
+@runtime_checkable
+class Posterior(Protocol):
+    """Networks drawn from p(weights | data): sized, and the same ones, in eval mode, on every pass."""
+
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[nn.Module]: ...
