@@ -1,0 +1,29 @@
+import json
+
+import pytest
+
+from dubium.files import write_atomically, write_json, written_atomically
+
+
+def test_content_arrives_and_nothing_is_left_beside_it(tmp_path):
+    write_atomically(tmp_path / "new" / "a.bin", b"\x00\x01")
+    write_atomically(tmp_path / "new" / "a.bin", "é")
+    assert (tmp_path / "new" / "a.bin").read_bytes() == "é".encode()
+    assert [p.name for p in (tmp_path / "new").iterdir()] == ["a.bin"]
+
+
+def test_a_failure_while_writing_leaves_the_old_file_and_no_rest(tmp_path):
+    write_atomically(tmp_path / "a", b"old")
+    with pytest.raises(RuntimeError, match="disk"), written_atomically(tmp_path / "a") as beside:  # noqa: PT012
+        beside.write_bytes(b"half")
+        raise RuntimeError("disk")
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_json_is_read_back_and_nan_is_refused(tmp_path):
+    write_json(tmp_path / "a.json", {"x": [1, None]})
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": [1, None]}
+    with pytest.raises(ValueError):
+        write_json(tmp_path / "a.json", float("nan"))
+    assert json.loads((tmp_path / "a.json").read_text()) == {"x": [1, None]}
