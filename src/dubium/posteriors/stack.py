@@ -1,0 +1,27 @@
+"""All networks of a posterior as one module."""
+
+import torch
+from torch import Tensor, nn
+
+from dubium.errors import PosteriorError
+from dubium.types import Posterior
+
+
+class Stack(nn.Module):
+    """One forward through every network: (B, C, H, W) images to (B, S, K) logits."""
+
+    def __init__(self, networks: list[nn.Module]) -> None:
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+        self.training = False  # not .eval(): that would also set the mode of networks that belong to the caller
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([network(x) for network in self.networks], 1)
+
+
+def stack(posterior: Posterior) -> Stack:
+    """The posterior as one network with (B, S, K) logits; its members are held, not copied."""
+    networks = list(posterior)
+    if not networks:
+        raise PosteriorError("The posterior is empty: it has 0 networks. Pass at least one.")
+    return Stack(networks)
