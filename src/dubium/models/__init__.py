@@ -1,0 +1,45 @@
+"""Plain networks, and the names under which files may ask for them."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from dubium.errors import OptionError, lookup
+from dubium.models.cnn import SvhnCnn, cnn, cnn3
+from dubium.models.normalized import Normalized
+from dubium.models.resnet import ResNet, cifar_resnet, resnet18
+from dubium.models.vae import VAE, vae_conv, vae_dense
+
+__all__ = [
+    "ARCHITECTURES",
+    "VAE",
+    "Normalized",
+    "ResNet",
+    "SvhnCnn",
+    "build",
+    "cifar_resnet",
+    "cnn",
+    "cnn3",
+    "resnet18",
+    "vae_conv",
+    "vae_dense",
+]
+
+ARCHITECTURES: dict[str, Callable[..., nn.Module]] = {
+    "cnn": cnn,
+    "cnn3": cnn3,
+    "svhn-cnn": SvhnCnn,
+    "resnet18": resnet18,
+    "cifar-resnet": cifar_resnet,
+    "vae-dense": vae_dense,
+    "vae-conv": vae_conv,
+}
+
+
+def build(name: str, **options: object) -> nn.Module:
+    """A freshly initialised network of `ARCHITECTURES`; the options are those of its function."""
+    factory = lookup("architecture", ARCHITECTURES, name)
+    try:
+        return factory(**options)
+    except TypeError as error:
+        raise OptionError(f"The architecture {name!r} cannot be built with {options}: {error}.") from error

@@ -1,0 +1,37 @@
+"""Images stay in [0, 1]; the network sees them standardised."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from dubium.errors import OptionError
+
+
+class Normalized(nn.Module):
+    """`network((x - mean) / std)`, per channel. The state dict holds `network`'s tensors only."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: nn.Module, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
+        super().__init__()
+        mean, std = _channels("mean", mean), _channels("std", std)
+        if not all(value > 0 for value in std):
+            raise OptionError(f"std is {std}; every channel needs a standard deviation above 0.")
+        self.network = network
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+        reference = next((p for p in network.parameters() if p.is_floating_point()), None)
+        if reference is not None:
+            self.to(reference.device, reference.dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network((x - self.mean) / self.std)  # type: ignore[no-any-return]
+
+
+def _channels(name: str, value: float | Sequence[float]) -> list[float]:
+    values = [float(v) for v in value] if isinstance(value, Sequence) else [float(value)]
+    if not values:
+        raise OptionError(f"{name} is empty; give one number, or one per channel.")
+    return values
