@@ -55,6 +55,18 @@ class FileFormatError(DubiumError, ValueError):
     """A file that is damaged, or not what it should be."""
 
 
+class DataNotFoundError(DubiumError, FileNotFoundError):
+    """A dataset whose files are in none of the folders that were searched."""
+
+
+class DownloadError(DubiumError, OSError):
+    """A download that failed, or brought something other than what was published."""
+
+
+class DivergedError(DubiumError, ArithmeticError):
+    """Training whose loss is no longer a number."""
+
+
 class MissingExtraError(DubiumError, ImportError):
     """An optional dependency that is not installed."""
 

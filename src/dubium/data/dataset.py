@@ -1,0 +1,51 @@
+"""Images in memory, as bytes until a batch of them is needed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int64, Shaped
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """Images and what is known about them.
+
+    `images` are uint8 from 0 to 255, or float32 from 0 to 1; `labels` index `classes`. `split` is "all" where the
+    source knows no train and test.
+    """
+
+    images: Shaped[Tensor, "N C H W"]
+    labels: Int64[Tensor, " N"] | None
+    classes: tuple[str, ...]
+    name: str
+    split: str
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width."""
+        channels, height, width = self.images.shape[1:]
+        return channels, height, width
+
+    def batch(self, indices: Tensor | Sequence[int] | slice) -> Float[Tensor, "B C H W"]:
+        """The images at `indices`, as float32 in [0, 1]."""
+        return as_float(self.images[indices if isinstance(indices, slice) else torch.as_tensor(indices)])
+
+    def subset(self, indices: Tensor | Sequence[int] | slice) -> "Dataset":
+        """The images and labels at `indices`, in that order."""
+        chosen = indices if isinstance(indices, slice) else torch.as_tensor(indices)
+        return replace(self, images=self.images[chosen], labels=None if self.labels is None else self.labels[chosen])
+
+    def sample(self, count: int, *, seed: int = 0) -> "Dataset":
+        """`count` images drawn without replacement, in their original order; all of them if there are fewer."""
+        order = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))
+        return self.subset(order[:count].sort().values)
+
+
+def as_float(images: Shaped[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
+    """Bytes to float32 in [0, 1]; floats as they are."""
+    return images.float().div_(255) if images.dtype == torch.uint8 else images.float()

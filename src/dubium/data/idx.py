@@ -1,0 +1,50 @@
+"""The idx format of MNIST and Fashion-MNIST, gzipped or not."""
+
+import gzip
+import math
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dubium.errors import FileFormatError
+
+LARGEST = 2**31  # bytes; MNIST's training images are 47 million
+
+
+def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
+    """The one array of bytes in an idx file, which must have `axes` axes."""
+    opener = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opener(path, "rb") as file:
+            return _read(file, path, axes)  # type: ignore[arg-type]
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise FileFormatError(f"{path} is damaged or cut short ({error}). Delete it and get it again.") from error
+
+
+def _read(file: IO[bytes], path: Path, axes: int) -> NDArray[np.uint8]:
+    header = file.read(4 + 4 * axes)
+    if len(header) < 4 + 4 * axes or header[:4] != bytes((0, 0, 8, axes)):
+        raise FileFormatError(f"{path} is not an idx file of bytes with {axes} axes: it starts with {header[:4]!r}.")
+    shape = tuple(int.from_bytes(header[i : i + 4], "big") for i in range(4, len(header), 4))
+    size = math.prod(shape)
+    if size > LARGEST:
+        raise FileFormatError(f"{path} announces {shape}, more than this format is used for; it is not a dataset.")
+    content = file.read(size + 1)
+    if len(content) != size:
+        found = "more" if len(content) > size else f"only {len(content)}"
+        raise FileFormatError(f"{path} announces {shape}, so {size} bytes, and holds {found}. Get it again.")
+    return np.frombuffer(bytearray(content), np.uint8).reshape(shape)
+
+
+def read_pair(paths: Sequence[Path]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Grey images and labels from an images file and a labels file."""
+    images, labels = read_idx(paths[0], 3), read_idx(paths[1], 1)
+    if len(images) != len(labels):
+        raise FileFormatError(
+            f"{paths[0]} holds {len(images)} images and {paths[1]} {len(labels)} labels; they do not belong together."
+        )
+    return images[:, None], labels.astype(np.int64)

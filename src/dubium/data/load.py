@@ -1,0 +1,58 @@
+"""One door to every dataset: by name, or by path."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from dubium.data.arrays import read_arrays
+from dubium.data.catalog import SOURCES
+from dubium.data.dataset import Dataset
+from dubium.data.find import data_folders, find
+from dubium.data.folder import SUFFIXES, read_folder, read_images
+from dubium.errors import FileFormatError, UnknownNameError, unknown
+
+SPLITS = ("train", "test")
+
+
+def load(name: str | Path, split: str = "test", *, folders: Sequence[Path] | None = None) -> Dataset:
+    """A dataset of the catalogue, a folder of images, one image, or an array file, whole or not at all.
+
+    Args:
+        name: "mnist", "mnist:train", or a path; a folder called like a dataset is "./mnist".
+        split: "train" or "test"; what `name` says comes first.
+        folders: where to look for a dataset's files; `DUBIUM_DATA` and the download folder if not given.
+    """
+    text = str(name)
+    before, _, after = text.rpartition(":")
+    if before and after in SPLITS:
+        text, split = before, after
+    if split not in SPLITS:
+        raise UnknownNameError(unknown("split", split, SPLITS))
+    if text in SOURCES:
+        return _published(text, split, data_folders() if folders is None else folders)
+    path = Path(text).expanduser()
+    if path.is_dir():
+        return read_folder(path, split)
+    if path.is_file() and path.suffix.lower() in (".npy", ".npz"):
+        return read_arrays(path, split)
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
+        return Dataset(read_images([path]), None, (), str(path), "all")
+    if path.is_file():
+        raise FileFormatError(f"{path} is neither an image nor .npy nor .npz.")
+    raise UnknownNameError(
+        f"{unknown('dataset', text, SOURCES)} Or give the path of a folder of images, an image, or a .npy or .npz file."
+    )
+
+
+def _published(name: str, split: str, folders: Sequence[Path]) -> Dataset:
+    source = SOURCES[name]
+    layout, paths = find(name, split, folders)
+    images, labels = layout.read(paths)
+    if images.shape[1:] != source.shape:
+        raise FileFormatError(f"{paths[0]} holds images of shape {images.shape[1:]}; {name} has {source.shape}.")
+    if labels.size == 0 or labels.min() < 0 or labels.max() >= len(source.classes):
+        raise FileFormatError(f"{paths[-1]} is not of {name}: its labels are not from 0 to {len(source.classes) - 1}.")
+    tensor = torch.from_numpy(np.ascontiguousarray(images))
+    return Dataset(tensor, torch.from_numpy(labels), source.classes, name, split)
