@@ -16,7 +16,7 @@ class Stack(nn.Module):
         self.training = False  # not .eval(): that would also set the mode of networks that belong to the caller
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([network(x) for network in self.networks], 1)
+        return torch.stack([network(x.clone()) for network in self.networks], 1)  # one may work in place
 
 
 def stack(posterior: Posterior) -> Stack:

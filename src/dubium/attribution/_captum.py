@@ -1,0 +1,36 @@
+"""Any Captum class whose `attribute(x, target=)` needs nothing more, as an attributor."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dubium.types import Attributor, Images, Maps, Scores, Target
+
+
+class Scored(nn.Module):
+    """Target after network, as the module that Captum wants."""
+
+    def __init__(self, network: nn.Module, target: Target) -> None:
+        super().__init__()
+        self.network, self.target = network, target
+        self.training = False  # not .eval(): the network is the caller's
+
+    def forward(self, x: Tensor) -> Scores:
+        return self.target(self.network(x.clone()))
+
+
+def captum_attributor(method: Any) -> Attributor:
+    """Attribute each target in turn: the sum over channels, or the mean of absolute values for a relevance."""
+
+    def attribute(network: nn.Module, x: Images, target: Target, *, signed: bool = True) -> Maps:
+        explainer = method(Scored(network, target))
+        with torch.no_grad():
+            targets = target(network(x[:1].clone())).shape[1]
+        with torch.enable_grad():
+            # a copy each time: Captum leaves gradients on the tensor it is given
+            by_target = [explainer.attribute(x.clone(), target=t).detach() for t in range(targets)]
+        maps = torch.stack(by_target, 1).to(x.dtype)
+        return maps.sum(2) if signed else maps.abs().mean(2)
+
+    return attribute

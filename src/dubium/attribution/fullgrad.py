@@ -1,0 +1,135 @@
+"""FullGrad (Srinivas and Fleuret, 2019, arXiv:1905.00780): gradient times input, plus gradient times every bias."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+
+from dubium.attribution._probes import Term, added, record
+from dubium.attribution._vjp import DEFAULT_MEMORY, Cost, cost, one_hot, pullback
+from dubium.errors import lookup
+from dubium.types import Images, Maps, Target
+
+EPS = 1e-6  # of the reference code
+
+
+def fullgrad(
+    network: nn.Module, x: Images, target: Target, *, rescale: str = "reference", memory: int = DEFAULT_MEMORY
+) -> Maps:
+    """Credit each pixel with its input term and the bias terms of all layers above it.
+
+    `rescale="reference"` brings each layer's terms to [0, 1] per image, as the authors' code does, sums channels and
+    layers, and brings the map to [0, 1]; `"none"` takes the mean over channels and adds the layers up as they are.
+    """
+    combine = lookup("rescale", RESCALE, rescale)
+    measured = cost(network, x, target)
+    maps = x.new_empty(len(x), measured.targets, *x.shape[2:])
+    for images, targets, terms, gradients in full_gradients(network, x, target, measured, memory):
+        maps[images, targets] = combine(gradients, x[images], terms).movedim(0, 1)
+    return maps
+
+
+def fullgrad_completeness(network: nn.Module, x: Images, target: Target, *, memory: int) -> Float[Tensor, "B T"]:
+    """How far input and bias terms are from adding up to each target, relative to its size if that exceeds 1."""
+    measured = cost(network, x, target)
+    gaps = x.new_empty(len(x), measured.targets)
+    for images, targets, terms, (by_input, *by_bias) in full_gradients(network, x, target, measured, memory):
+        value = target(network(x[images].clone()))[:, targets]
+        total = (by_input * x[images]).flatten(2).sum(2)
+        for gradient, term in zip(by_bias, terms, strict=True):
+            if gradient.shape[1] == total.shape[1]:  # else the layer does not keep images apart: the gap will show
+                total += (gradient * term.broadcast()).flatten(2).sum(2)
+        gaps[images, targets] = (value - total.T).abs() / value.abs().clamp(min=1)
+    return gaps
+
+
+def full_gradients(
+    network: nn.Module, x: Images, target: Target, measured: Cost, memory: int
+) -> Iterator[tuple[slice, slice, list[Term], Sequence[Tensor]]]:
+    """Gradients at the input and at every bias, targets first, chunk by chunk."""
+    terms = record(network, x[:1])
+    probed = sum(term.shape.numel() for term in terms) * x.element_size()
+    measured = measured._replace(per_row=measured.per_row + probed)
+    count, size = measured.chunks(len(x), memory)
+    for start in range(0, len(x), count):
+        part = x[start : start + count]
+        if not terms or terms[0].shape[0] != len(part) or any(term.implicit for term in terms):
+            terms = record(network, part)
+
+        def scores(images: Images, *probes: Tensor, terms: list[Term] = terms) -> Tensor:
+            with added(probes, terms):
+                return target(network(images.clone()))
+
+        zeros = [part.new_zeros(()).expand(term.shape) for term in terms]
+        value, pull = pullback(scores, part, *zeros)
+        for which, cotangents in one_hot(value, size):
+            yield slice(start, start + count), which, terms, pull(cotangents)
+
+
+def as_printed(gradients: Sequence[Tensor], x: Images, terms: Sequence[Term]) -> Float[Tensor, "t B H W"]:
+    """Equation 10: channel means of absolute terms, summed over layers."""
+    by_input, *by_bias = gradients
+    layers = {tuple(x.shape[2:]): (by_input * x).abs_().mean(2)}
+    for gradient, term in zip(by_bias, terms, strict=True):
+        if term.spatial(len(x)):
+            absolute, weight = channels_first(gradient, term)
+            add(layers, channel_sum(absolute, weight) / absolute.shape[2])
+    return upsampled_sum(layers, x)
+
+
+def as_reference(gradients: Sequence[Tensor], x: Images, terms: Sequence[Term]) -> Float[Tensor, "t B H W"]:
+    """Each layer's absolute terms in [0, 1] over channels and pixels together, summed; then the map in [0, 1].
+
+    The terms are not rescaled one by one: their channel sum is `(sum - C lo) / (hi - lo + eps)`.
+    """
+    by_input, *by_bias = gradients
+    layers = {tuple(x.shape[2:]): min_max_sum((by_input * x).abs_(), None)}
+    for gradient, term in zip(by_bias, terms, strict=True):
+        if term.spatial(len(x)):
+            add(layers, min_max_sum(*channels_first(gradient, term)))
+    maps = upsampled_sum(layers, x)
+    low, high = maps.amin((2, 3), keepdim=True), maps.amax((2, 3), keepdim=True)
+    return (maps - low) / (high - low + EPS)
+
+
+RESCALE: dict[str, Callable[[Sequence[Tensor], Images, Sequence[Term]], Tensor]] = {
+    "reference": as_reference,
+    "none": as_printed,
+}
+
+
+def channels_first(gradient: Tensor, term: Term) -> tuple[Float[Tensor, "t B C h w"], Float[Tensor, " C"] | None]:
+    """Absolute terms, or absolute gradients and the absolute bias of each channel that is still to multiply them."""
+    if term.implicit:
+        absolute, weight = (gradient * term.bias).abs_(), None
+    else:
+        absolute, weight = gradient.abs(), term.bias.abs()
+    return (absolute.movedim(-1, 2) if term.channels == -1 else absolute), weight
+
+
+def channel_sum(absolute: Float[Tensor, "t B C h w"], weight: Tensor | None) -> Float[Tensor, "t B h w"]:
+    return absolute.sum(2) if weight is None else torch.einsum("tbchw,c->tbhw", absolute, weight)
+
+
+def min_max_sum(absolute: Float[Tensor, "t B C h w"], weight: Tensor | None) -> Float[Tensor, "t B h w"]:
+    low, high = absolute.amin((3, 4)), absolute.amax((3, 4))
+    if weight is not None:
+        low, high = low * weight, high * weight
+    low, high = (end[..., None, None] for end in (low.amin(2), high.amax(2)))
+    return (channel_sum(absolute, weight) - absolute.shape[2] * low) / (high - low + EPS)
+
+
+def add(layers: dict[tuple[int, ...], Tensor], term: Float[Tensor, "t B h w"]) -> None:
+    """Layers of one size are summed before they are upsampled, which is linear."""
+    size = tuple(term.shape[2:])
+    layers[size] = layers[size] + term if size in layers else term
+
+
+def upsampled_sum(layers: dict[tuple[int, ...], Tensor], x: Images) -> Float[Tensor, "t B H W"]:
+    size = x.shape[2:]
+    return sum(
+        term if term.shape[2:] == size else interpolate(term, size=size, mode="bilinear", align_corners=True)
+        for term in layers.values()
+    )  # type: ignore[return-value]

@@ -1,0 +1,11 @@
+"""Plain gradients (Simonyan et al., 2013, arXiv:1312.6034)."""
+
+from torch import nn
+
+from dubium.attribution._vjp import DEFAULT_MEMORY, batched_vjp
+from dubium.types import Images, Maps, Target
+
+
+def grad(network: nn.Module, x: Images, target: Target, *, memory: int = DEFAULT_MEMORY) -> Maps:
+    """Credit each pixel with the steepness of each target there."""
+    return batched_vjp(network, x, target, memory=memory).abs_().mean(2)

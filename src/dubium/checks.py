@@ -1,0 +1,157 @@
+"""Checks at the public edge: everything that would otherwise become a silent mistake, or an error far away."""
+
+import warnings
+from collections.abc import Collection, Iterable, Sequence
+from itertools import chain
+
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from dubium.errors import (
+    DeviceError,
+    DtypeError,
+    ImagesError,
+    ImagesTypeError,
+    NetworkStateError,
+    OptionError,
+    OutputError,
+    PosteriorError,
+    PosteriorTypeError,
+    UnknownNameError,
+    unknown,
+)
+from dubium.types import KINDS, Kind, Posterior
+
+
+def check_images(x: object) -> None:
+    if not isinstance(x, Tensor):
+        raise ImagesTypeError(
+            f"x is a {type(x).__name__}, not a torch tensor. Convert it: torch.as_tensor(x, dtype=torch.float32)."
+        )
+    if not x.is_floating_point():
+        raise ImagesTypeError(
+            f"x has dtype {x.dtype}; floating-point images are needed. For pixels in 0..255: x.float() / 255."
+        )
+    if x.ndim != 4:
+        hint = " For one image: x[None]." if x.ndim == 3 else ""
+        raise ImagesError(f"x has shape {tuple(x.shape)}; four axes (B, C, H, W) are needed.{hint}")
+    if 0 in x.shape[1:]:
+        raise ImagesError(f"x has shape {tuple(x.shape)}: its images have no pixels.")
+    finite = x.isfinite().flatten(1).all(1)
+    if not finite.all():
+        bad = (~finite).nonzero().flatten().tolist()
+        raise ImagesError(
+            f"x has NaN or infinity in {number(len(bad), 'image')} of {len(x)}: index {listed(bad)}. "
+            "Remove or repair those images first."
+        )
+
+
+def check_posterior(posterior: object) -> None:
+    hint = "Give a list of networks, even for one: [network]."
+    if isinstance(posterior, nn.Module) and not isinstance(posterior, nn.ModuleList):
+        raise PosteriorTypeError(f"The posterior is a single {type(posterior).__name__}, not a collection. {hint}")
+    if not isinstance(posterior, Posterior) or isinstance(posterior, str | bytes | Tensor | dict):
+        raise PosteriorTypeError(
+            f"The posterior is a {type(posterior).__name__}; a sized collection of networks, the same on every pass, "
+            f"is needed. {hint}"
+        )
+    if len(posterior) == 0:
+        raise PosteriorError(f"The posterior is empty; at least one network is needed. {hint}")
+
+
+def check_network(network: object, index: int, x: Tensor) -> None:
+    """Whether a network is a fixed function of one image, of x's type and on x's device."""
+    if not isinstance(network, nn.Module):
+        raise PosteriorTypeError(
+            f"Element {index} of the posterior is a {type(network).__name__}; a torch.nn.Module is needed."
+        )
+    for name, module in network.named_modules():
+        place = f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
+        if module.training:
+            raise NetworkStateError(
+                f"In training mode: {place}. Its output is random or depends on the batch. Call network.eval() first; "
+                "for MC dropout, use dubium.posteriors.MCDropout, which fixes the masks."
+            )
+        if isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm) and module.running_mean is None:
+            raise NetworkStateError(
+                f"BatchNorm without running statistics: {place}. It mixes the images of a batch, so that a map would "
+                "depend on its neighbours. Use track_running_stats=True, or GroupNorm."
+            )
+    tensors = [t for t in chain(network.parameters(), network.buffers()) if t.is_floating_point()]
+    for tensor in tensors:
+        if tensor.device != x.device:
+            raise DeviceError(
+                f"x is on {x.device}, network {index} on {tensor.device}. Move one: x.to({str(tensor.device)!r})."
+            )
+    if tensors and all(tensor.dtype != x.dtype for tensor in tensors):
+        raise DtypeError(
+            f"x is {x.dtype}, network {index} {tensors[0].dtype}. Convert one: x.to({tensors[0].dtype}), "
+            f"or network.to({x.dtype})."
+        )
+
+
+def check_output(logits: object, index: int, x: Tensor, classes: int | None, first: int = 0) -> None:
+    """Whether network `index` gave finite logits (B, K) for x, of which the first image is number `first`."""
+    if not isinstance(logits, Tensor):
+        raise OutputError(
+            f"Network {index} returned a {type(logits).__name__}; a tensor of logits (B, K) is needed. "
+            "Wrap it in a module that returns the logits alone."
+        )
+    if logits.ndim != 2 or len(logits) != len(x):
+        raise OutputError(
+            f"Network {index} returned shape {tuple(logits.shape)} for {number(len(x), 'image')}; "
+            f"(B, K) = ({len(x)}, K) is needed."
+        )
+    if logits.shape[1] < 2:
+        raise OutputError(
+            f"Network {index} has K = {logits.shape[1]} outputs; at least two classes are needed. A single sigmoid "
+            "logit z is the pair (0, z)."
+        )
+    if classes is not None and logits.shape[1] != classes:
+        raise PosteriorError(
+            f"Networks disagree about the classes: network 0 has {classes}, network {index} has {logits.shape[1]}."
+        )
+    finite = logits.isfinite().all(1)
+    if not finite.all():
+        bad = ((~finite).nonzero().flatten() + first).tolist()
+        raise OutputError(
+            f"Network {index} gives NaN or infinite logits for image {listed(bad)}. Has its training diverged?"
+        )
+
+
+def check_kinds(kinds: object) -> tuple[Kind, ...]:
+    chosen: list[object] = (
+        [kinds] if isinstance(kinds, str) else list(kinds) if isinstance(kinds, Iterable) else [kinds]
+    )
+    for kind in chosen:
+        if kind not in KINDS:
+            raise UnknownNameError(unknown("kind of uncertainty", kind, KINDS))
+    if not chosen:
+        raise OptionError(f"kinds is empty; give at least one of {', '.join(KINDS)}.")
+    return tuple(kind for kind in dict.fromkeys(chosen) if kind in KINDS)
+
+
+def check_number(name: str, value: object, *, above: float = 0, whole: bool = False) -> None:
+    """Whether a number is larger than `above`, and finite."""
+    kinds = int if whole else int | float
+    if isinstance(value, bool) or not isinstance(value, kinds) or not above < value < float("inf"):
+        noun = "a whole number" if whole else "a number"
+        raise OptionError(f"{name}={value!r}; {noun} greater than {above} is needed.")
+
+
+def warn_if_single(posterior: Collection[nn.Module] | Posterior, kinds: Sequence[Kind]) -> None:
+    if len(posterior) == 1 and "epistemic" in kinds:
+        warnings.warn(
+            "The posterior has one network: nothing disagrees with it, so epistemic uncertainty is exactly zero, "
+            "and total equals aleatoric.",
+            stacklevel=4,
+        )
+
+
+def number(count: int, noun: str) -> str:
+    return f"{count} {noun}" + "s" * (count != 1)
+
+
+def listed(indices: list[int], most: int = 5) -> str:
+    return ", ".join(map(str, indices[:most])) + (", ..." if len(indices) > most else "")

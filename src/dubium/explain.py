@@ -1,0 +1,211 @@
+"""The pipeline: check, predict, attribute."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from dubium.attribution import ATTRIBUTORS
+from dubium.attribution._resolve import attributor, bound, check_options, options_of
+from dubium.attribution._vjp import DEFAULT_MEMORY, parse_memory
+from dubium.attribution.fullgrad import fullgrad_completeness as completeness
+from dubium.checks import (
+    check_images,
+    check_kinds,
+    check_network,
+    check_number,
+    check_output,
+    check_posterior,
+    warn_if_single,
+)
+from dubium.errors import PosteriorError, UnknownNameError, unknown
+from dubium.explanation import Explanation, described
+from dubium.posteriors.stack import stack
+from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior, Progress
+from dubium.ua_backprop import only, ua_backprop
+from dubium.uncertainty import shares, uncertainty_target
+
+UA_BACKPROP = "ua-backprop"
+UA_OPTIONS = {"relevance": "fullgrad", "tau1": None, "tau2": None, "normalize": True}
+TAUS = {"grey": (0.08, 0.3), "colour": (0.55, 0.02)}  # Appendix B
+
+
+def methods() -> tuple[str, ...]:
+    """The names that `explain(..., method=)` takes."""
+    return UA_BACKPROP, *ATTRIBUTORS
+
+
+def explain(
+    posterior: Posterior | Sequence[nn.Module],
+    x: Images,
+    *,
+    method: Any = UA_BACKPROP,
+    kinds: Iterable[Kind] | Kind = KINDS,
+    memory: int | str = DEFAULT_MEMORY,
+    seed: int = 0,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Explanation:
+    """Which pixels of x make the posterior unsure, and how much, for each kind of uncertainty.
+
+    Args:
+        posterior: a list of networks in eval mode, or any `dubium.types.Posterior`.
+        x: images, of the networks' dtype and on their device.
+        method: a name of `dubium.methods()`, a function `(network, x, target) -> maps`, or a Captum class.
+        kinds: of "total", "aleatoric" and "epistemic".
+        memory: what may be used beside networks, images and results: bytes, or text like "512MiB".
+        seed: of the methods that draw random numbers.
+        progress: called with (steps done, steps in all).
+        options: the method's own; an unknown one is an error that lists them.
+    """
+    check_images(x)
+    kinds, limit = check_kinds(kinds), parse_memory(memory)
+    name, function, settings = chosen(method, options, x.shape[1])
+    check_posterior(posterior)
+    warn_if_single(posterior, kinds)
+    extras: dict[str, Tensor] = {}
+    context = {"memory": limit // 2, "seed": seed, "progress": progress or silent, "extras": extras}
+    with torch.inference_mode(False), torch.no_grad():
+        networks, x = prepared(posterior, x)
+        logits = predict(networks, x, limit)
+        if len(x) == 0:
+            maps = x.new_zeros(0, len(kinds), *x.shape[2:])
+        elif name == UA_BACKPROP:
+            maps = through_logits(networks, x, logits, settings, context)[:, [KINDS.index(kind) for kind in kinds]]
+        else:
+            maps = bound(function, settings, context)(stack(networks), x, uncertainty_target(kinds))
+    return assembled(logits, x, kinds, maps=maps, method=name, options=described(settings), extras=extras)
+
+
+def uncertainty(
+    posterior: Posterior | Sequence[nn.Module],
+    x: Images,
+    *,
+    kinds: Iterable[Kind] | Kind = KINDS,
+    memory: int | str = DEFAULT_MEMORY,
+) -> Explanation:
+    """Scores and predictions without maps."""
+    check_images(x)
+    kinds, limit = check_kinds(kinds), parse_memory(memory)
+    check_posterior(posterior)
+    warn_if_single(posterior, kinds)
+    with torch.inference_mode(False), torch.no_grad():
+        networks, x = prepared(posterior, x)
+        logits = predict(networks, x, limit)
+    return assembled(logits, x, kinds, maps=None, method="uncertainty", options={}, extras={})
+
+
+def fullgrad_completeness(network: nn.Module, x: Images, *, memory: int | str = DEFAULT_MEMORY) -> Float[Tensor, "B K"]:
+    """`|logit - sum of FullGrad's terms| / max(1, |logit|)`: 0 if hooks see all of the network's biases.
+
+    Functional calls and products (attention, gates) cannot be seen; what they hide shows here.
+    """
+    check_images(x)
+    check_posterior([network])
+    with torch.inference_mode(False), torch.no_grad():
+        networks, x = prepared([network], x)
+        predict(networks, x, parse_memory(memory))
+        return completeness(next(iter(networks)), x, only(slice(None)), memory=parse_memory(memory))
+
+
+def chosen(method: object, options: Mapping[str, Any], channels: int) -> tuple[str, Any, dict[str, Any]]:
+    """The method's name, its function and all its settings."""
+    if method != UA_BACKPROP:
+        if isinstance(method, str) and method not in ATTRIBUTORS:
+            raise UnknownNameError(unknown("method", method, methods()))
+        name, function = attributor(method, ATTRIBUTORS, "method")
+        known = options_of(function)
+        check_options(name, known, options)
+        return name, function, {**known, **options}
+    _, function = attributor(options.get("relevance", "fullgrad"), ATTRIBUTORS, "relevance")
+    known = UA_OPTIONS | options_of(function)
+    check_options(UA_BACKPROP, known | ({"rescale": None}), options)  # only FullGrad has rescale, others ignore it
+    settings = {**known, **{name: value for name, value in options.items() if name in known}}
+    for tau, default in zip(("tau1", "tau2"), TAUS["grey" if channels == 1 else "colour"], strict=True):
+        settings[tau] = default if settings[tau] is None else settings[tau]
+        check_number(tau, settings[tau])
+    return UA_BACKPROP, function, settings
+
+
+def through_logits(
+    networks: Posterior, x: Images, logits: Logits, settings: Mapping[str, Any], context: Mapping[str, Any]
+) -> Maps:
+    """UA-Backprop, with what its settings leave to the relevance bound to it."""
+    _, function = attributor(settings["relevance"], ATTRIBUTORS, "relevance")
+    own = {name: value for name, value in settings.items() if name not in UA_OPTIONS}
+    quiet = {**context, "progress": silent, "signed": False}
+    return ua_backprop(
+        networks,
+        x,
+        logits,
+        relevance=bound(function, own, quiet),
+        tau1=settings["tau1"],
+        tau2=settings["tau2"],
+        normalize=settings["normalize"],
+        memory=context["memory"],
+        progress=context["progress"],
+    )
+
+
+@dataclass(frozen=True)
+class Float32:
+    """A half-precision posterior, each network copied to float32, so that nothing overflows."""
+
+    posterior: Posterior
+
+    def __len__(self) -> int:
+        return len(self.posterior)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return (deepcopy(network).float() for network in self.posterior)
+
+
+def prepared(posterior: Posterior, x: Images) -> tuple[Posterior, Images]:
+    """Checked networks, and images that autograd may save, both in at least float32."""
+    for index, network in enumerate(posterior):
+        check_network(network, index, x)
+    if x.dtype in (torch.float16, torch.bfloat16):
+        return Float32(posterior), x.float()
+    return posterior, x.clone() if x.is_inference() else x.detach()
+
+
+def predict(posterior: Posterior, x: Images, memory: int) -> Logits:
+    """Every network's logits, each checked."""
+    rows = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
+    at_once = min(64, max(1, memory // (128 * rows[0].nbytes)))  # features of wide layers: 40 times their image
+    logits: list[Tensor] = []
+    for index, network in enumerate(posterior):
+        parts: list[Tensor] = []
+        for part in rows.split(at_once):
+            out = network(part.clone())
+            check_output(out, index, part, logits[0].shape[-1] if logits else None, first=at_once * len(parts))
+            parts.append(out)
+        logits.append(torch.cat(parts)[: len(x)])
+    if len(logits) != len(posterior):
+        raise PosteriorError(f"The posterior says it has {len(posterior)} networks, but gave {len(logits)}.")
+    return torch.stack(logits)
+
+
+def assembled(
+    logits: Logits, x: Images, kinds: Sequence[Kind], *, maps: Maps | None, extras: Mapping[str, Tensor], **about: Any
+) -> Explanation:
+    """Results by kind, in the images' type."""
+    by_kind = dict(zip(KINDS, shares(logits).sum(-1).to(x.dtype), strict=True))
+    members = logits.double().softmax(-1)
+    return Explanation(
+        scores={kind: by_kind[kind] for kind in kinds},
+        maps={} if maps is None else {kind: maps[:, t] for t, kind in enumerate(kinds)},
+        probs=members.mean(0).to(x.dtype),
+        members=members.to(x.dtype),
+        extras={name: {kind: tensor[:, t] for t, kind in enumerate(kinds)} for name, tensor in extras.items()},
+        input_shape=tuple(x.shape),
+        **about,
+    )
+
+
+def silent(_done: int, _all: int) -> None:
+    """No progress to report."""

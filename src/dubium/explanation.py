@@ -1,0 +1,120 @@
+"""What `explain` returns: scores, maps and predictions, with the settings that made them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from dubium.errors import FileFormatError
+from dubium.files import written_atomically
+from dubium.types import Images
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """How unsure a posterior is about each image, and which pixels make it so; `scores` and `maps` go by kind."""
+
+    scores: dict[str, Tensor]  # (B,) nats
+    maps: dict[str, Tensor]  # (B, H, W)
+    probs: Tensor  # (B, K) mean prediction
+    members: Tensor  # (S, B, K) each network's prediction
+    method: str
+    options: dict[str, Any]
+    extras: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # e.g. "counterfactual", by kind
+    input_shape: tuple[int, ...] = ()
+
+    def save(self, path: Path | str) -> None:
+        """Write everything to one safetensors file, whole or not at all."""
+        from dubium import __version__
+
+        tensors = {"probs": self.probs, "members": self.members}
+        for part, by_kind in {"scores": self.scores, "maps": self.maps, **self.extras}.items():
+            tensors |= {f"{part}/{kind}": tensor for kind, tensor in by_kind.items()}
+        about = {"format": FORMAT, "dubium": __version__, "method": self.method, "options": described(self.options)}
+        about["input_shape"] = list(self.input_shape)
+        with written_atomically(path) as beside:
+            contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+            save_file(contiguous, beside, metadata={"dubium": json.dumps(about)})
+
+    def numpy(self) -> "Explanation":
+        """The same with NumPy arrays."""
+
+        def array(tensor: Tensor) -> Any:
+            return tensor.numpy(force=True)
+
+        def arrays(by_kind: Mapping[str, Tensor]) -> dict[str, Any]:
+            return {kind: array(tensor) for kind, tensor in by_kind.items()}
+
+        return replace(
+            self,
+            scores=arrays(self.scores),
+            maps=arrays(self.maps),
+            probs=array(self.probs),
+            members=array(self.members),
+            extras={name: arrays(by_kind) for name, by_kind in self.extras.items()},
+        )
+
+    def plot(self, x: Images, **options: Any) -> "Figure":
+        """Draw image, maps, scores and prediction, a row per image; see `dubium.figures.explanation_figure`."""
+        from dubium.figures import explanation_figure
+
+        return explanation_figure(self, x, **options)
+
+
+def load(path: Path | str) -> Explanation:
+    """Read what `Explanation.save` wrote."""
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"There is no file {path}.")
+    try:
+        with safe_open(path, framework="pt") as file:
+            about = json.loads((file.metadata() or {})["dubium"])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+        if about["format"] != FORMAT:
+            raise FileFormatError(
+                f"{path} has format {about['format']!r}, written by dubium {about['dubium']}; this dubium reads "
+                f"format {FORMAT}. Upgrade dubium to read it."
+            )
+        parts: dict[str, dict[str, Tensor]] = {"scores": {}, "maps": {}}
+        for name in [name for name in tensors if "/" in name]:
+            part, _, kind = name.partition("/")
+            parts.setdefault(part, {})[kind] = tensors[name]
+        return Explanation(
+            scores=parts.pop("scores"),
+            maps=parts.pop("maps"),
+            probs=tensors["probs"],
+            members=tensors["members"],
+            method=about["method"],
+            options=about["options"],
+            extras=parts,
+            input_shape=tuple(about["input_shape"]),
+        )
+    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+        raise FileFormatError(
+            f"{path} is not a whole file of Explanation.save ({type(error).__name__}: {error}). Make it again; for a "
+            "posterior's folder, use dubium.load_posterior."
+        ) from error
+
+
+def described(value: Any) -> Any:
+    """A value as JSON can hold it: tensors and functions by what they are."""
+    if isinstance(value, Mapping):
+        return {str(name): described(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [described(item) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, Tensor):
+        return f"tensor {tuple(value.shape)}"
+    return getattr(value, "__name__", None) or f"{type(value).__name__} {torch.typename(value)}"

@@ -1,0 +1,86 @@
+"""Pictures of explanations: overlays, and the figure behind `Explanation.plot`."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import Tensor
+
+from dubium.errors import ImagesError
+from dubium.types import Images
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from dubium.explanation import Explanation
+
+COLOURS = "inferno"
+OPACITY = 0.75
+
+
+def picture(image: Tensor) -> "np.ndarray[Any, Any]":
+    """An image (C, H, W) as (H, W, 3) in [0, 1]: clipped if nearly so already, else stretched to fit."""
+    array = image.detach().float().cpu().numpy()
+    low, high = float(array.min()), float(array.max())
+    if low < -0.01 or high > 1.01:
+        array = (array - low) / max(high - low, 1e-12)
+    array = array[:3] if len(array) >= 3 else array[:1].repeat(3, 0)
+    return np.asarray(np.clip(array, 0, 1).transpose(1, 2, 0))
+
+
+def brightness(maps: Tensor) -> "np.ndarray[Any, Any]":
+    """A map in [0, 1] for colouring. Negative parts are 0; the top half per cent is 1, lest one pixel hide the rest."""
+    array = np.clip(maps.detach().float().cpu().numpy(), 0, None)
+    top = float(np.quantile(array, 0.995)) or float(array.max())
+    return np.asarray(np.clip(array / top, 0, 1) if top > 0 else array)
+
+
+def overlay(image: Tensor, maps: Tensor, opacity: float = OPACITY) -> "np.ndarray[Any, Any]":
+    """The map in colour over a grey copy of the image: the stronger, the more opaque."""
+    from matplotlib import colormaps
+
+    grey = picture(image).mean(2, keepdims=True)
+    strength = brightness(maps)
+    alpha = opacity * np.sqrt(strength)[..., None]
+    colour = colormaps[COLOURS](0.15 + 0.85 * strength)[..., :3]
+    return np.asarray((1 - alpha) * (0.25 + 0.75 * grey) + alpha * colour)
+
+
+def explanation_figure(
+    explanation: "Explanation",
+    x: Images,
+    *,
+    classes: "list[str] | None" = None,
+    most: int = 8,
+    opacity: float = OPACITY,
+) -> "Figure":
+    """One row per image: the image with its prediction, then a map per kind with its score and its own colour bar."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+    from matplotlib.figure import Figure
+
+    if tuple(x.shape[:1] + x.shape[2:]) != (len(explanation.probs), *explanation.input_shape[2:]):
+        raise ImagesError(
+            f"x has shape {tuple(x.shape)}, the explanation is of images {explanation.input_shape}. "
+            "Give the images that were explained."
+        )
+    kinds, rows = list(explanation.maps), max(1, min(len(x), most))
+    figure = Figure(figsize=(2.6 * (1 + len(kinds)), 2.6 * rows), layout="constrained")
+    axes = figure.subplots(rows, 1 + len(kinds), squeeze=False)
+    for axis in axes.flat:
+        axis.axis("off")
+    for row, image in zip(axes, x[:most], strict=False):
+        index = row[0].get_subplotspec().rowspan.start
+        probability, label = explanation.probs[index].max(0)
+        name = classes[int(label)] if classes else str(int(label))
+        row[0].imshow(picture(image), interpolation="nearest")
+        row[0].set_title(f"{name}, p = {float(probability):.2f}", fontsize=9)
+        for axis, kind in zip(row[1:], kinds, strict=True):
+            maps = explanation.maps[kind][index]
+            axis.imshow(overlay(image, maps, opacity), interpolation="nearest")
+            axis.set_title(f"{kind} {float(explanation.scores[kind][index]):.3g}", fontsize=9)
+            top = max(float(maps.max()), 1e-12)
+            bar = figure.colorbar(ScalarMappable(Normalize(0, top), COLOURS), ax=axis, fraction=0.046, pad=0.02)
+            bar.ax.tick_params(labelsize=6)
+            bar.ax.ticklabel_format(axis="y", scilimits=(-2, 2))
+            bar.ax.yaxis.get_offset_text().set_fontsize(6)
+    return figure

@@ -1,0 +1,38 @@
+"""U -> g: how unsure the posterior is, in nats, and how much of it each class carries (Eq. 2 to 4)."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dubium.types import Kind, Logits, Scores
+
+
+def shares(logits: Logits) -> Float[Tensor, "kinds=3 B K"]:
+    """Each class's part of the total, aleatoric and epistemic uncertainty, in that order.
+
+    Float64 whatever comes in: the epistemic part is a small difference, and it costs nothing here.
+    """
+    log_probs = logits.double().log_softmax(-1)
+    log_mean = log_probs.logsumexp(0) - torch.tensor(float(len(logits)), dtype=torch.float64).log().item()
+    total = -log_mean.exp() * log_mean
+    aleatoric = -(log_probs.exp() * log_probs).mean(0)
+    if len(logits) == 1:  # nothing can disagree with itself, not even by a rounding error
+        return torch.stack([aleatoric, aleatoric, torch.zeros_like(aleatoric)])
+    aleatoric = torch.minimum(aleatoric, total)  # -p log p is concave: only rounding puts it above
+    return torch.stack([total, aleatoric, total - aleatoric])
+
+
+def uncertainty_target(kinds: Sequence[Kind]) -> Callable[[Float[Tensor, "B S K"]], Scores]:
+    """A target for a stacked posterior: its uncertainties, differentiable also where a probability is zero."""
+
+    def target(logits: Float[Tensor, "B S K"]) -> Scores:
+        log_probs = logits.log_softmax(-1)
+        log_mean = log_probs.logsumexp(1) - torch.tensor(float(logits.shape[1])).log().item()
+        total = -(log_mean.exp() * log_mean).sum(-1)
+        aleatoric = -(log_probs.exp() * log_probs).sum(-1).mean(1)
+        by_kind = {"total": total, "aleatoric": aleatoric, "epistemic": total - aleatoric}
+        return torch.stack([by_kind[kind] for kind in kinds], 1)
+
+    return target
