@@ -1,0 +1,120 @@
+"""A deep ensemble is a list of networks (Lakshminarayanan et al., 2017, arXiv:1612.01474); here from weight files.
+
+So are a snapshot ensemble (one network at the ends of its learning-rate cycles) and a hyper-ensemble.
+"""
+
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as read_safetensors
+from torch import Tensor, nn
+
+from dubium.errors import FileFormatError, OptionError, PosteriorError
+from dubium.models import Normalized
+from dubium.posteriors.architecture import Architecture, build_network
+
+Numbers = float | Sequence[float]
+INNER = ("state_dict", "model_state_dict", "model", "net")  # where checkpoints of training scripts keep the weights
+
+
+def load_weights(
+    architecture: Architecture | Sequence[Architecture],
+    files: str | Path | Sequence[str | Path],
+    mean: Numbers | None = None,
+    std: Numbers | None = None,
+) -> list[nn.Module]:
+    """A deep ensemble from its weight files, in eval mode.
+
+    Args:
+        architecture: one for all files, or one for each. See `Architecture`.
+        files: safetensors, or `.pt` files that hold tensors only; nothing is unpickled.
+        mean: with `std`, what the networks' images were standardised with; x then stays in [0, 1].
+    """
+    paths = [Path(file) for file in ([files] if isinstance(files, str | Path) else files)]
+    if not paths:
+        raise PosteriorError("No weight files were given; give at least one.")
+    if (mean is None) != (std is None):
+        raise OptionError(f"mean is {mean} and std is {std}; give both, or neither.")
+    if isinstance(architecture, Sequence) and not isinstance(architecture, str):
+        architectures = list(architecture)
+        if len(architectures) != len(paths):
+            raise PosteriorError(
+                f"{len(architectures)} architectures for {len(paths)} weight files; give one for all, or one for each."
+            )
+    else:
+        architectures = [architecture] * len(paths)
+    networks = [network_with(a, read_tensors(path), path) for a, path in zip(architectures, paths, strict=True)]
+    if mean is None or std is None:
+        return networks
+    return [Normalized(network, mean, std).eval() for network in networks]
+
+
+def network_with(architecture: Architecture, tensors: Mapping[str, Tensor], file: str | Path) -> nn.Module:
+    """A network with the weights of a file, in the file's floating type."""
+    network = build_network(architecture)
+    dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), None)
+    network = network if dtype is None else network.to(dtype)
+    wanted = network.state_dict()
+    problems = [f"{name} is missing" for name in wanted if name not in tensors]
+    problems += [f"{name} is not expected" for name in tensors if name not in wanted]
+    problems += [
+        f"{name} has shape {tuple(tensors[name].shape)} instead of {tuple(value.shape)}"
+        for name, value in wanted.items()
+        if name in tensors and isinstance(value, Tensor) and tensors[name].shape != value.shape
+    ]
+    if problems:
+        more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
+        raise FileFormatError(
+            f"{file} does not fit a {type(network).__name__}: {'; '.join(problems[:4])}{more}. "
+            "Pass the architecture (and its options) that the weights were trained with."
+        )
+    network.load_state_dict(dict(tensors))
+    return network.eval().requires_grad_(False)
+
+
+def read_tensors(file: str | Path) -> dict[str, Tensor]:
+    """The tensors of a weight file, by name."""
+    try:
+        content = Path(file).read_bytes()
+    except OSError as error:
+        raise FileFormatError(f"{file} cannot be read: {error.strerror or error}.") from error
+    return tensors_of(content, file)
+
+
+def tensors_of(content: bytes, file: str | Path) -> dict[str, Tensor]:
+    if Path(file).suffix in (".pt", ".pth", ".ckpt", ".bin", ".tar"):
+        return read_checkpoint(Path(file))
+    try:
+        return read_safetensors(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise FileFormatError(
+            f"{file} is damaged, or not a safetensors file: {error}. Get it again; "
+            "the name of a PyTorch checkpoint must end in .pt."
+        ) from error
+
+
+def read_checkpoint(file: Path) -> dict[str, Tensor]:
+    """The weights in a PyTorch checkpoint; code in it is never run."""
+    try:
+        content: Any = torch.load(file, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FileFormatError(
+            f"{file} is damaged, or holds more than tensors: {first} Save the weights alone: "
+            "torch.save(network.state_dict(), file), or safetensors.torch.save_file."
+        ) from error
+    for name in INNER:
+        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            content = content[name]
+    if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+        raise FileFormatError(
+            f"{file} holds a {type(content).__name__} that is not a state dict (names and tensors). Save "
+            "network.state_dict() alone."
+        )
+    prefix = "module."  # what nn.DataParallel writes in front of every name
+    strip = all(name.startswith(prefix) for name in content)
+    return {name.removeprefix(prefix) if strip else name: tensor for name, tensor in content.items()}

@@ -1,0 +1,66 @@
+"""A Gaussian over weights: mean-field variational inference, and SWAG on networks without BatchNorm."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from dubium.errors import PosteriorError
+from dubium.posteriors.weights import check_weights, snapshot, with_weights
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """`mean` plus independent noise of standard deviation `std[name]`, plus low-rank noise common to all weights.
+
+    Args:
+        factors: R directions (R, *shape) of each weight; one standard normal number a direction, the same for all
+            weights, multiplies them.
+    """
+
+    mean: nn.Module
+    std: Mapping[str, Tensor]
+    factors: Mapping[str, Tensor] = field(default_factory=dict)
+    samples: int = 20
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", snapshot(self.mean))
+        check_samples(self.samples)
+        check_weights(self.mean, self.std, "std")
+        for name, directions in self.factors.items():
+            check_weights(self.mean, {name: directions[0]}, "factors")
+        ranks = {len(directions) for directions in self.factors.values()}
+        if len(ranks) > 1:
+            raise PosteriorError(f"factors has {sorted(ranks)} directions; every weight needs the same number.")
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        for weights in self.draw():
+            yield with_weights(self.mean, weights)
+
+    def draw(self) -> Iterator[dict[str, Tensor]]:
+        """The weights of each sample; drawn on the CPU, so that every device gets the same ones."""
+        rng = torch.Generator().manual_seed(self.seed)
+        rank = max((len(directions) for directions in self.factors.values()), default=0)
+        for _ in range(self.samples):
+            common = torch.randn(rank, generator=rng)
+            weights = {}
+            for name, mean in self.mean.named_parameters():
+                noise = torch.zeros_like(mean)
+                if name in self.std:
+                    own = torch.randn(mean.shape, generator=rng, dtype=mean.dtype)
+                    noise += self.std[name].to(mean) * own.to(mean)
+                if name in self.factors:
+                    noise += torch.tensordot(common.to(mean), self.factors[name].to(mean), 1)
+                if name in self.std or name in self.factors:
+                    weights[name] = mean + noise
+            yield weights
+
+
+def check_samples(samples: int) -> None:
+    if samples < 1:
+        raise PosteriorError(f"samples is {samples}; at least one is needed.")

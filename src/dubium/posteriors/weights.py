@@ -1,0 +1,86 @@
+"""Networks that differ from one another in some of their weights only."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dubium.errors import NetworkStateError, PosteriorError
+
+
+def snapshot(network: nn.Module, replaced: Mapping[int, Any] | None = None) -> nn.Module:
+    """A copy in eval mode that needs no gradients; the caller's network may go on training.
+
+    Args:
+        replaced: what stands for an object of the network (a layer, a tensor) in the copy, by the object's `id`;
+            wherever the object occurs, it is replaced, so that tied weights stay tied.
+    """
+    try:
+        copy = deepcopy(network, dict(replaced or {}))
+    except RuntimeError as error:
+        raise NetworkStateError(
+            f"The {type(network).__name__} cannot be copied: {error}. A network whose weights are computed by a hook "
+            "(torch.nn.utils.weight_norm, spectral_norm) can, once it uses torch.nn.utils.parametrizations instead."
+        ) from error
+    return copy.eval().requires_grad_(False)
+
+
+def with_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:
+    """A copy with other values for the named parameters and buffers.
+
+    Parameters that are not named are shared with `network`, buffers are copied. No weight is ever written in place, so
+    that one backward pass through several such copies is right.
+    """
+    replaced: dict[int, Any] = {id(parameter): parameter for parameter in network.parameters()}
+    for name, tensor in [*network.named_parameters(), *network.named_buffers()]:
+        if name in weights:
+            value = weights[name].detach()
+            replaced[id(tensor)] = (
+                nn.Parameter(value, requires_grad=False) if isinstance(tensor, nn.Parameter) else value
+            )
+    return snapshot(network, replaced)
+
+
+def named_shapes(network: nn.Module) -> dict[str, torch.Size]:
+    """The shape of every parameter and buffer; a tied one has its first name only."""
+    return {name: tensor.shape for name, tensor in [*network.named_parameters(), *network.named_buffers()]}
+
+
+def check_weights(network: nn.Module, weights: Mapping[str, Tensor], what: str) -> None:
+    """Whether all names and shapes are the network's."""
+    shapes = named_shapes(network)
+    for name, value in weights.items():
+        if name not in shapes:
+            raise PosteriorError(
+                f"{what} names {name!r}, which the {type(network).__name__} does not have. It has {', '.join(shapes)}."
+            )
+        if value.shape != shapes[name]:
+            raise PosteriorError(
+                f"{what} has shape {tuple(value.shape)} for {name!r}; the {type(network).__name__} has "
+                f"{tuple(shapes[name])}."
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class WeightSamples:
+    """One network with several values of some of its weights; the weights that never change are held once."""
+
+    network: nn.Module
+    weights: Sequence[Mapping[str, Tensor]]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "network", snapshot(self.network))
+        if not self.weights:
+            raise PosteriorError("WeightSamples was given no weights; give one mapping from names to tensors a sample.")
+        for index, weights in enumerate(self.weights):
+            check_weights(self.network, weights, f"Sample {index}")
+
+    def __len__(self) -> int:
+        return len(self.weights)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        for weights in self.weights:
+            yield with_weights(self.network, weights)
