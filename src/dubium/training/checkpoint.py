@@ -1,0 +1,65 @@
+"""The state of a training run in one safetensors file: tensors, and a JSON header."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from dubium.errors import FileFormatError
+from dubium.files import written_atomically
+
+
+@dataclass
+class Progress:
+    """Epochs done, what each of them reported, and the tensors that a caller wants kept."""
+
+    epochs: int = 0
+    history: list[dict[str, Any]] = field(default_factory=list)
+    kept: dict[str, Tensor] = field(default_factory=dict)
+
+
+def save(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+    """Write everything that the next epoch depends on; each epoch draws its randomness from its own seed."""
+    tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items() if isinstance(value, Tensor)}
+    tensors |= {f"kept.{name}": tensor for name, tensor in progress.kept.items()}
+    header = {"progress": json.dumps({"epochs": progress.epochs, "history": progress.history})}
+    with written_atomically(path) as beside:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, beside, header)
+
+
+def restore(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Progress:
+    """Bring the network, and the optimiser if it is to go on, back to where `save` saw them."""
+    tensors, header = read(path)
+    groups: dict[str, dict[str, Tensor]] = {"network": {}, "optimizer": {}, "kept": {}}
+    for name, tensor in tensors.items():
+        group, _, rest = name.partition(".")
+        groups[group][rest] = tensor
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in groups["optimizer"].items():
+        index, _, key = name.partition(".")
+        states.setdefault(int(index), {})[key] = tensor
+    try:
+        network.load_state_dict(groups["network"])
+        if optimizer is not None:
+            optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
+    except (RuntimeError, KeyError, ValueError) as error:
+        raise FileFormatError(f"{path} does not fit the network that is being trained: {error}") from error
+    return Progress(header["epochs"], header["history"], groups["kept"])
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
+    """Tensors and header of a checkpoint."""
+    try:
+        with safe_open(path, "pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, json.loads(file.metadata()["progress"])
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise FileFormatError(f"{path} is damaged or not a checkpoint ({error}). Delete it to start again.") from error

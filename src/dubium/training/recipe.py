@@ -1,0 +1,86 @@
+"""What training needs to know, as plain data."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
+
+from dubium.errors import OptionError, unknown
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one network is trained.
+
+    The learning rate falls by `gamma` after each epoch of `milestones`, or, where `cycles` is above 0, along that many
+    half cosines from `lr` to 0; in the last `tail` epochs it is `tail_lr`. `crop` is the padding of random crops.
+    `images` limits the training set: so many, drawn once. `mean` and `std` standardise the input.
+    """
+
+    architecture: str = "cnn"
+    options: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int = 30
+    batch_size: int = 128
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.1
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    milestones: tuple[int, ...] = ()
+    gamma: float = 0.1
+    cycles: int = 0
+    tail: int = 0
+    tail_lr: float = 0.01
+    crop: int = 0
+    flip: bool = False
+    images: int | None = None
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("milestones", "mean", "std"):
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else tuple(value))
+        for name, lowest in (
+            ("epochs", 1),
+            ("batch_size", 1),
+            ("cycles", 0),
+            ("tail", 0),
+            ("crop", 0),
+            ("weight_decay", 0),
+        ):
+            if not getattr(self, name) >= lowest:
+                raise OptionError(f"{name} is {getattr(self, name)}; it must be at least {lowest}.")
+        if not (math.isfinite(self.lr) and self.lr > 0):
+            raise OptionError(f"lr is {self.lr}; a learning rate is above 0.")
+        if self.images is not None and self.images < 1:
+            raise OptionError(f"images is {self.images}; leave it out to train on all of them.")
+        if self.optimizer not in ("sgd", "adam"):
+            raise OptionError(f"optimizer is {self.optimizer!r}; expected 'sgd' or 'adam'.")
+        if self.cycles and self.milestones:
+            raise OptionError("cycles and milestones are two ways to lower the learning rate; give one of them.")
+        if (self.mean is None) != (self.std is None):
+            raise OptionError("mean and std belong together; give both or neither.")
+
+    def learning_rate(self, epochs_done: float) -> float:
+        """The learning rate when so many epochs are done, parts of one included."""
+        if self.tail and epochs_done >= self.epochs - self.tail:
+            return self.tail_lr
+        if self.cycles:
+            length = (self.epochs - self.tail) / self.cycles
+            return self.lr / 2 * (1 + math.cos(math.pi * (epochs_done % length) / length))
+        return self.lr * self.gamma ** sum(epochs_done >= milestone for milestone in self.milestones)
+
+    def changed(self, **values: Any) -> "Recipe":
+        """A copy with some values replaced; None leaves one as it is."""
+        known = [f.name for f in fields(self)]
+        for name in values:
+            if name not in known:
+                raise OptionError(unknown("training option", name, known))
+        return replace(self, **{name: value for name, value in values.items() if value is not None})
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "options": dict(self.options)}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Recipe":
+        return cls().changed(**values)

@@ -1,0 +1,93 @@
+"""Recipes by dataset and scale: the paper's (Appendix B.1), and smaller ones for a CPU and for tests.
+
+Where the paper is silent (weight decay, the size of the crop, normalisation of colour images) the choice is ours: none,
+4 pixels, and the usual constants.
+"""
+
+from typing import Any
+
+from dubium.errors import lookup
+from dubium.training.recipe import Recipe
+
+SCALES = ("paper", "cpu", "smoke")
+
+_GREY: dict[str, Any] = {"options": {"channels": 1, "size": 28}}
+_SVHN: dict[str, Any] = {"options": {"channels": 3, "size": 32}, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+_C10: dict[str, Any] = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616)}
+_C100: dict[str, Any] = {"mean": (0.5071, 0.4865, 0.4409), "std": (0.2673, 0.2564, 0.2762)}
+_SMALL_RESNET: dict[str, Any] = {"architecture": "cifar-resnet", "options": {"channels": 3, "depth": 8}}
+_SMOKE: dict[str, Any] = {"epochs": 2, "batch_size": 32, "lr": 0.02, "cycles": 1, "images": 256}
+_TINY: dict[str, Any] = {"filters": 4, "units": 16}
+
+RECIPES: dict[str, dict[str, Recipe]] = {
+    name: {
+        "paper": Recipe(**_GREY, epochs=30, batch_size=128, lr=0.1),
+        "cpu": Recipe(**_GREY, epochs=3, batch_size=64, lr=0.05, cycles=1),
+        "smoke": Recipe(options={**_GREY["options"], **_TINY}, **_SMOKE),
+    }
+    for name in ("mnist", "fashion-mnist")
+} | {
+    "svhn": {
+        "paper": Recipe(**_SVHN, epochs=50, batch_size=64, lr=0.1, milestones=(15, 30), crop=4, flip=True),
+        "cpu": Recipe(
+            architecture="svhn-cnn",
+            mean=_SVHN["mean"],
+            std=_SVHN["std"],
+            epochs=12,
+            batch_size=64,
+            lr=0.05,
+            cycles=1,
+            crop=4,
+        ),
+        "smoke": Recipe(**{**_SVHN, "options": {**_SVHN["options"], **_TINY}}, **_SMOKE),
+    },
+    "cifar-10": {
+        "paper": Recipe(
+            architecture="resnet18",
+            **_C10,
+            epochs=100,
+            batch_size=128,
+            lr=0.1,
+            milestones=(30, 60, 90),
+            crop=4,
+            flip=True,
+        ),
+        "cpu": Recipe(
+            **_SMALL_RESNET, **_C10, epochs=15, batch_size=128, lr=0.2, weight_decay=5e-4, cycles=1, crop=4, flip=True
+        ),
+        "smoke": Recipe(architecture="cifar-resnet", options={"depth": 8, "width": 4}, **_C10, **_SMOKE),
+    },
+    "cifar-100": {
+        "paper": Recipe(
+            architecture="resnet18",
+            **_C100,
+            epochs=200,
+            batch_size=64,
+            lr=0.1,
+            milestones=(60, 120, 160),
+            crop=4,
+            flip=True,
+        ),
+        "cpu": Recipe(
+            **_SMALL_RESNET, **_C100, epochs=20, batch_size=128, lr=0.2, weight_decay=5e-4, cycles=1, crop=4, flip=True
+        ),
+        "smoke": Recipe(architecture="cifar-resnet", options={"depth": 8, "width": 4}, **_C100, **_SMOKE),
+    },
+}
+
+VAE_RECIPES: dict[str, Recipe] = {
+    "vae-dense": Recipe("vae-dense", {"latent": 2}, epochs=50, batch_size=100, optimizer="adam", lr=1e-3),
+    "vae-conv": Recipe(
+        "vae-conv", {"latent": 128}, epochs=10, batch_size=32, optimizer="adam", lr=5e-3, weight_decay=1e-3
+    ),
+}
+
+
+def recipe_for(dataset: str, scale: str, shape: tuple[int, int, int]) -> Recipe:
+    """The recipe of a dataset, or for the user's own images one by their shape: the paper's CNN, at that scale."""
+    if dataset in RECIPES:
+        return lookup("scale", RECIPES[dataset], scale)
+    channels, height, _ = shape
+    like = lookup("scale", RECIPES["mnist" if channels == 1 else "svhn"], scale)
+    options = {**like.options, "channels": channels, "size": height}
+    return like.changed(architecture="cnn", options=options, flip=False)

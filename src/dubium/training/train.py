@@ -1,0 +1,164 @@
+"""From a dataset's name to a saved posterior."""
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import functional as F
+
+from dubium.data import Dataset, load
+from dubium.errors import DataNotFoundError, DivergedError, OptionError
+from dubium.files import write_atomically
+from dubium.posteriors import save_posterior
+from dubium.training import checkpoint as checkpoints
+from dubium.training.kinds import Trained, finish
+from dubium.training.loop import network_for, predict
+from dubium.training.members import Report, checkpoint_of, diverged_note, train_members
+from dubium.training.plan import Plan, fingerprint, start_or_continue
+from dubium.training.recipes import recipe_for
+from dubium.types import Posterior
+
+METRICS = "metrics.jsonl"
+
+
+def train(
+    dataset: str,
+    out: Path | str,
+    *,
+    posterior: str = "ensemble",
+    members: int = 5,
+    scale: str = "cpu",
+    seed: int = 0,
+    jobs: int = 1,
+    threads: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+    report: Report | None = None,
+) -> dict[str, Any]:
+    """Train a posterior and save it as the folder `out`, which `load_posterior` reads.
+
+    Killed at any moment, the same call continues from the last whole epoch and ends with the same weights. A member
+    whose loss is no longer a number is left out.
+
+    Args:
+        dataset: a name or a path, as for `dubium.data.load`.
+        members: how many networks the posterior has, trained or drawn.
+        scale: "paper", "cpu" or "smoke".
+        changes: values of the recipe to replace.
+
+    Returns:
+        The training record: settings, accuracies, members that diverged.
+    """
+    out, report = Path(out), report or (lambda _event: None)
+    data = labelled(load(dataset, "train"))
+    recipe = recipe_for(dataset, scale, data.shape).changed(**(changes or {}))
+    recipe = recipe.changed(options={**recipe.options, "classes": len(data.classes)})
+    threads = threads or max(1, torch.get_num_threads() // max(1, min(jobs, members)))
+    plan = Plan(dataset, posterior, members, scale, recipe, seed, threads, fingerprint(data))
+    plan = start_or_continue(out, plan)
+    with thread_count(plan.threads):
+        if (out / "posterior.json").exists():
+            return dict(json.loads((out / "posterior.json").read_text())["training"])
+        lines = past_metrics(plan, out)
+
+        def write_and_report(event: dict[str, Any]) -> None:
+            if "record" in event:
+                lines.append({"member": event["member"], **event["record"]})
+                write_metrics(out, lines)
+            report(event)
+
+        train_members(plan, out, data, jobs, write_and_report)
+        finished, diverged = trained(plan, out)
+        result = finish(plan, finished, data)
+        record = {**plan.to_json(), "diverged": diverged, "test": evaluate(result, held_out(dataset))}
+        save_posterior(
+            result,
+            out,
+            architecture=architectures(plan, diverged),
+            kind=plan.posterior,
+            classes=data.classes,
+            input_shape=data.shape,
+            training=record,
+        )
+        write_metrics(out, [*lines, {"test": record["test"], "diverged": diverged}])
+        shutil.rmtree(out / "training", ignore_errors=True)
+        return record
+
+
+def labelled(data: Dataset) -> Dataset:
+    """Training needs labels of at least two classes."""
+    if data.labels is None or len(data.classes) < 2:
+        raise OptionError(f"{data.name} has no labels of two or more classes, so that nothing can be trained on it.")
+    return data
+
+
+def held_out(dataset: str) -> Dataset | None:
+    """The test images, if the dataset tells them from the training images."""
+    try:
+        data = load(dataset, "test")
+    except DataNotFoundError:
+        return None
+    return data if data.split == "test" and data.labels is not None else None
+
+
+def trained(plan: Plan, out: Path) -> tuple[list[Trained], dict[str, str]]:
+    """Every network that was trained to its end, and why the others were not."""
+    diverged = {i: diverged_note(out, i) for i in range(plan.runs) if diverged_note(out, i).exists()}
+    reasons = {str(i): json.loads(note.read_text())["message"] for i, note in diverged.items()}
+    if len(reasons) == plan.runs:
+        raise DivergedError(
+            f"No network is left: {next(iter(reasons.values()))} Then use another folder, or delete {out}."
+        )
+    found = []
+    for index in (index for index in range(plan.runs) if str(index) not in reasons):
+        network = network_for(plan.recipe_of(index), plan.seed_of(index))
+        progress = checkpoints.restore(checkpoint_of(out, index), network)
+        found.append((network.eval(), progress.kept))
+    return found, reasons
+
+
+def architectures(plan: Plan, diverged: Mapping[str, str]) -> Any:
+    """What the networks are built from; one for each only where they differ."""
+    kept = [index for index in range(plan.runs) if str(index) not in diverged]
+    named = [{"name": r.architecture, "options": dict(r.options)} for r in map(plan.recipe_of, kept)]
+    return named[0] if all(one == named[0] for one in named) else named
+
+
+@torch.no_grad()
+def evaluate(posterior: Posterior, data: Dataset | None) -> dict[str, Any] | None:
+    """Accuracy of each network and of their mean prediction, and its negative log likelihood."""
+    if data is None or data.labels is None:
+        return None
+    logits = torch.stack([predict(network, data) for network in posterior])
+    probs = logits.double().softmax(-1).mean(0)
+    right = [round(float((each.argmax(-1) == data.labels).float().mean()), 5) for each in (*logits, probs)]
+    nll = float(F.nll_loss(probs.clamp_min(1e-12).log(), data.labels))
+    return {"images": len(data), "members": right[:-1], "accuracy": right[-1], "nll": round(nll, 5)}
+
+
+def past_metrics(plan: Plan, out: Path) -> list[dict[str, Any]]:
+    """The epochs that the checkpoints of an earlier start have behind them."""
+    lines = []
+    for index in range(plan.runs):
+        if checkpoint_of(out, index).exists():
+            _, header = checkpoints.read(checkpoint_of(out, index))
+            lines += [{"member": index, **record} for record in header["history"]]
+    return lines
+
+
+def write_metrics(out: Path, lines: list[dict[str, Any]]) -> None:
+    write_atomically(out / METRICS, "".join(json.dumps(line) + "\n" for line in lines))
+
+
+@contextmanager
+def thread_count(threads: int) -> Iterator[None]:
+    """Sums in float32 depend on it, so that a run keeps to one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
