@@ -1,0 +1,20 @@
+"""Optional libraries, imported only where they are needed."""
+
+import warnings
+from importlib import import_module
+from typing import Any
+
+from dubium.errors import MissingExtraError
+
+
+def require(module: str, extra: str) -> Any:
+    """Import a library that `pip install dubium[extra]` brings, without the warnings that it gives about itself."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return import_module(module)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"This needs the library {module!r}, which cannot be imported: {error}. Install it: pip install "
+            f"'dubium[{extra}]'."
+        ) from error

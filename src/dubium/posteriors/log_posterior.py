@@ -1,0 +1,70 @@
+"""The log posterior of a classifier's weights, and epochs of the algorithms of `posteriors` on it.
+
+The library (Duffield et al., 2024, arXiv:2406.00104) gives SGHMC and variational inference as pure updates of a state.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from dubium.posteriors.extras import require
+
+LogPosterior = Callable[[Mapping[str, Tensor], Any], tuple[Tensor, Tensor]]
+"""`(weights, batch) -> (log posterior / number of images, anything)`; its temperature is 1 / number of images."""
+
+OnEpoch = Callable[[int, dict[str, Tensor]], None]
+"""Called after each epoch with (epochs done, tensors to go on from)."""
+
+Resume = tuple[int, Mapping[str, Tensor]]
+"""What an `OnEpoch` was called with."""
+
+
+def classification_log_posterior(network: nn.Module, images: int, prior_std: float) -> LogPosterior:
+    """Mean log likelihood of a batch (x, labels), plus the log density of independent normal weights over `images`.
+
+    The network runs in the mode it is in: in eval mode, BatchNorm keeps its statistics and dropout is off.
+    """
+
+    def log_posterior(weights: Mapping[str, Tensor], batch: Any) -> tuple[Tensor, Tensor]:
+        x, labels = batch
+        logits = functional_call(network, dict(weights.items()), (x,))
+        squares = torch.stack([weight.square().sum() for weight in weights.values()]).sum()
+        return -cross_entropy(logits, labels) - squares / (2 * prior_std**2 * images), logits
+
+    return log_posterior
+
+
+def run_epoch(transform: Any, state: Any, batches: Iterable[Any], seed: int) -> Any:
+    """One update a batch, with random numbers of its own: the same seed, state and batches give the same state."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        for batch in batches:
+            state, _ = transform.update(state, batch)  # not in place: the library's states share their defaults
+    return state
+
+
+def tensors_of_state(state: Any) -> dict[str, Tensor]:
+    """The state's tensors, by their place in it."""
+    leaves = require("optree", "posteriors").tree_leaves(fields(state))
+    return {f"state/{index}": torch.as_tensor(leaf) for index, leaf in enumerate(leaves)}
+
+
+def state_of_tensors(like: Any, tensors: Mapping[str, Tensor]) -> Any:
+    """A state of the same kind as `like`, with these tensors."""
+    optree = require("optree", "posteriors")
+    structure = optree.tree_structure(fields(like))
+    leaves = [tensors[f"state/{index}"] for index in range(structure.num_leaves)]
+    return type(like)(**optree.tree_unflatten(structure, leaves))
+
+
+def fields(state: Any) -> dict[str, Any]:
+    return {name: plain(getattr(state, name)) for name in type(state).__dataclass_fields__}
+
+
+def plain(value: Any) -> Any:
+    """Tensordicts as dicts, which every tree library knows."""
+    return value.to_dict() if hasattr(value, "to_dict") else value
