@@ -1,5 +1,6 @@
 """U -> g: how unsure the posterior is, in nats, and how much of it each class carries (Eq. 2 to 4)."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -15,7 +16,7 @@ def shares(logits: Logits) -> Float[Tensor, "kinds=3 B K"]:
     Float64 whatever comes in: the epistemic part is a small difference, and it costs nothing here.
     """
     log_probs = logits.double().log_softmax(-1)
-    log_mean = log_probs.logsumexp(0) - torch.tensor(float(len(logits)), dtype=torch.float64).log().item()
+    log_mean = log_probs.logsumexp(0) - math.log(len(logits))
     total = -log_mean.exp() * log_mean
     aleatoric = -(log_probs.exp() * log_probs).mean(0)
     if len(logits) == 1:  # nothing can disagree with itself, not even by a rounding error
@@ -29,7 +30,7 @@ def uncertainty_target(kinds: Sequence[Kind]) -> Callable[[Float[Tensor, "B S K"
 
     def target(logits: Float[Tensor, "B S K"]) -> Scores:
         log_probs = logits.log_softmax(-1)
-        log_mean = log_probs.logsumexp(1) - torch.tensor(float(logits.shape[1])).log().item()
+        log_mean = log_probs.logsumexp(1) - math.log(logits.shape[1])
         total = -(log_mean.exp() * log_mean).sum(-1)
         aleatoric = -(log_probs.exp() * log_probs).sum(-1).mean(1)
         by_kind = {"total": total, "aleatoric": aleatoric, "epistemic": total - aleatoric}

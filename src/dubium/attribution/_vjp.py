@@ -1,7 +1,8 @@
 """Vector-Jacobian products, all targets at once, in chunks that fit the cache and a memory limit."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -37,6 +38,11 @@ class Cost(NamedTuple):
     per_image: int
     per_row: int
 
+    @classmethod
+    def of(cls, sizes: Sequence[int], targets: int, kept: int = 0) -> "Cost":
+        """From the bytes of each layer's output: all stay for the backward pass, whose own live three layers long."""
+        return cls(targets, 2 * sum(sizes), 3 * max(sizes) + kept)
+
     def chunks(self, images: int, memory: int) -> tuple[int, int]:
         """Images and targets to take at a time. Targets first: they share one forward pass."""
         limit = min(memory, max(CACHE, self.per_row))
@@ -45,19 +51,26 @@ class Cost(NamedTuple):
 
 
 def cost(network: nn.Module, x: Images, target: Target) -> Cost:
-    """Measured on the first image: outputs of all layers are kept, gradients live about three layers long."""
-    sizes = [x[:1].nbytes]
-    handles = [
-        layer.register_forward_hook(lambda _m, _args, out: sizes.append(out.nbytes if isinstance(out, Tensor) else 0))
-        for layer in network.modules()
-        if not any(True for _ in layer.children())
-    ]
+    """Measured on the first image."""
+    with sized(network) as sizes:
+        scores = target(network(x[:1].clone()))
+    return Cost.of([x[:1].nbytes, *sizes], scores.shape[1])
+
+
+@contextmanager
+def sized(network: nn.Module) -> Iterator[list[int]]:
+    """Collect the bytes of each innermost layer's output."""
+    sizes: list[int] = []
+
+    def note(_layer: nn.Module, _args: Any, out: Any) -> None:
+        sizes.append(out.nbytes if isinstance(out, Tensor) else 0)
+
+    handles = [layer.register_forward_hook(note) for layer in network.modules() if not layer._modules]
     try:
-        targets = target(network(x[:1].clone())).shape[1]
+        yield sizes
     finally:
         for handle in handles:
             handle.remove()
-    return Cost(targets, 2 * sum(sizes), 3 * max(sizes))
 
 
 def one_hot(scores: Scores, size: int) -> Iterator[tuple[slice, Float[Tensor, "t B T"]]]:

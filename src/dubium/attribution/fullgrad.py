@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from dubium.attribution._probes import Term, added, record
-from dubium.attribution._vjp import DEFAULT_MEMORY, Cost, cost, one_hot, pullback
+from dubium.attribution._vjp import DEFAULT_MEMORY, Cost, one_hot, pullback, sized
 from dubium.errors import lookup
 from dubium.types import Images, Maps, Target
 
@@ -24,39 +24,32 @@ def fullgrad(
     layers, and brings the map to [0, 1]; `"none"` takes the mean over channels and adds the layers up as they are.
     """
     combine = lookup("rescale", RESCALE, rescale)
-    measured = cost(network, x, target)
-    maps = x.new_empty(len(x), measured.targets, *x.shape[2:])
-    for images, targets, terms, gradients in full_gradients(network, x, target, measured, memory):
-        maps[images, targets] = combine(gradients, x[images], terms).movedim(0, 1)
-    return maps
+    maps: list[Maps] = []
+    for part, terms, pulled in full_gradients(network, x, target, memory):
+        maps.append(torch.cat([combine(gradients, part, terms) for gradients in pulled]).movedim(0, 1))
+    return torch.cat(maps)
 
 
 def fullgrad_completeness(network: nn.Module, x: Images, target: Target, *, memory: int) -> Float[Tensor, "B T"]:
     """How far input and bias terms are from adding up to each target, relative to its size if that exceeds 1."""
-    measured = cost(network, x, target)
-    gaps = x.new_empty(len(x), measured.targets)
-    for images, targets, terms, (by_input, *by_bias) in full_gradients(network, x, target, measured, memory):
-        value = target(network(x[images].clone()))[:, targets]
-        total = (by_input * x[images]).flatten(2).sum(2)
-        for gradient, term in zip(by_bias, terms, strict=True):
-            if gradient.shape[1] == total.shape[1]:  # else the layer does not keep images apart: the gap will show
-                total += (gradient * term.broadcast()).flatten(2).sum(2)
-        gaps[images, targets] = (value - total.T).abs() / value.abs().clamp(min=1)
-    return gaps
+    sums: list[Tensor] = []
+    for part, terms, pulled in full_gradients(network, x, target, memory):
+        sums.append(torch.cat([term_sum(gradients, part, terms) for gradients in pulled]).T)
+    value = target(network(x.clone()))
+    return (value - torch.cat(sums)).abs() / value.abs().clamp(min=1)
 
 
 def full_gradients(
-    network: nn.Module, x: Images, target: Target, measured: Cost, memory: int
-) -> Iterator[tuple[slice, slice, list[Term], Sequence[Tensor]]]:
-    """Gradients at the input and at every bias, targets first, chunk by chunk."""
-    terms = record(network, x[:1])
+    network: nn.Module, x: Images, target: Target, memory: int
+) -> Iterator[tuple[Images, list[Term], Iterator[Sequence[Tensor]]]]:
+    """For some images at a time, their biases, and for some targets at a time, gradients at input and biases."""
+    with sized(network) as sizes:
+        terms, output = record(network, x[:1])
     probed = sum(term.shape.numel() for term in terms) * x.element_size()
-    measured = measured._replace(per_row=measured.per_row + probed)
-    count, size = measured.chunks(len(x), memory)
-    for start in range(0, len(x), count):
-        part = x[start : start + count]
-        if not terms or terms[0].shape[0] != len(part) or any(term.implicit for term in terms):
-            terms = record(network, part)
+    images, targets = Cost.of([x[:1].nbytes, *sizes], target(output).shape[1], kept=probed).chunks(len(x), memory)
+    for part in x.split(images):
+        if not terms or terms[0].shape[0] != len(part) or (len(x) > 1 and any(term.implicit for term in terms)):
+            terms, _ = record(network, part)
 
         def scores(images: Images, *probes: Tensor, terms: list[Term] = terms) -> Tensor:
             with added(probes, terms):
@@ -64,8 +57,17 @@ def full_gradients(
 
         zeros = [part.new_zeros(()).expand(term.shape) for term in terms]
         value, pull = pullback(scores, part, *zeros)
-        for which, cotangents in one_hot(value, size):
-            yield slice(start, start + count), which, terms, pull(cotangents)
+        yield part, terms, (pull(cotangents) for _, cotangents in one_hot(value, targets))
+
+
+def term_sum(gradients: Sequence[Tensor], x: Images, terms: Sequence[Term]) -> Float[Tensor, "t B"]:
+    """The sum of all terms, those without a place in the image too."""
+    by_input, *by_bias = gradients
+    total = (by_input * x).flatten(2).sum(2)
+    for gradient, term in zip(by_bias, terms, strict=True):
+        if gradient.shape[1] == len(x):  # else the layer does not keep images apart: the gap will show
+            total += (gradient * term.broadcast()).flatten(2).sum(2)
+    return total
 
 
 def as_printed(gradients: Sequence[Tensor], x: Images, terms: Sequence[Term]) -> Float[Tensor, "t B H W"]:
@@ -105,12 +107,15 @@ def channels_first(gradient: Tensor, term: Term) -> tuple[Float[Tensor, "t B C h
     if term.implicit:
         absolute, weight = (gradient * term.bias).abs_(), None
     else:
-        absolute, weight = gradient.abs(), term.bias.abs()
+        # in place where the gradient is ours alone to change: two layers may share it, but then both want it absolute
+        absolute, weight = gradient.abs_() if gradient.is_contiguous() else gradient.abs(), term.bias.abs()
     return (absolute.movedim(-1, 2) if term.channels == -1 else absolute), weight
 
 
 def channel_sum(absolute: Float[Tensor, "t B C h w"], weight: Tensor | None) -> Float[Tensor, "t B h w"]:
-    return absolute.sum(2) if weight is None else torch.einsum("tbchw,c->tbhw", absolute, weight)
+    if weight is None:
+        return absolute.sum(2)
+    return (weight @ absolute.flatten(3)).view(*absolute.shape[:2], *absolute.shape[3:])
 
 
 def min_max_sum(absolute: Float[Tensor, "t B C h w"], weight: Tensor | None) -> Float[Tensor, "t B h w"]:

@@ -1,0 +1,42 @@
+"""Timing that can be trusted on a noisy machine: interleaved repeats, medians, ratios within one run."""
+
+import platform
+from collections.abc import Callable, Mapping
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+
+BATCHES = (40, 80, 160, 640)
+
+
+def machine() -> dict[str, object]:
+    return {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
+
+
+def seconds(functions: Mapping[str, Callable[[], object]], repeats: int = 7) -> dict[str, float]:
+    """The median time of each function; they take turns, so that a busy moment hits all of them."""
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for turn in range(repeats + 1):
+        for name, function in functions.items():
+            start = perf_counter()
+            function()
+            if turn:  # the first round is a warm-up
+                times[name].append(perf_counter() - start)
+    return {name: median(values) for name, values in times.items()}
+
+
+def forwards(network: nn.Module, image: Tensor, batches: tuple[int, ...] = BATCHES) -> dict[str, Callable[[], object]]:
+    """Plain forward passes, by batch size."""
+
+    def run(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            return network(x)
+
+    return {f"forward {n}": (lambda n=n: run(image[None].expand(n, -1, -1, -1).contiguous())) for n in batches}
+
+
+def unit(times: Mapping[str, float]) -> float:
+    """Seconds of one forward pass of one image at the best batch size."""
+    return min(value / int(name.split()[1]) for name, value in times.items() if name.startswith("forward"))

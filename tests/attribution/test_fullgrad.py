@@ -1,0 +1,219 @@
+import copy
+
+import pytest
+import torch
+from tests.networks import Awkward, images, randomised, small_cnn
+from tests.oracles import fullgrad_map, relative_l1
+from torch import nn
+from torch.nn import functional as F
+
+import dubium
+from dubium.attribution import fullgrad
+
+
+def all_logits(z):
+    return z
+
+
+@pytest.mark.parametrize("rescale", ["reference", "none"])
+@pytest.mark.parametrize("channels", [1, 3])
+def test_map_equals_a_loop_over_images_and_classes_in_float64(rescale, channels):
+    network, x = randomised(small_cnn(channels)).double(), images(3, channels, dtype=torch.float64)
+    maps = fullgrad(network, x, all_logits, rescale=rescale)
+    for b in range(3):
+        for k in range(4):
+            exact = fullgrad_map(network, x[b], lambda z, k=k: z[0, k], rescale, ["0", "1", "3"])
+            torch.testing.assert_close(maps[b, k], exact, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("rescale", ["reference", "none"])
+def test_map_is_the_same_whatever_the_memory_allows_at_once(rescale):
+    network, x = randomised(Awkward()), images(5, 3)
+    whole = fullgrad(network, x, all_logits, rescale=rescale)
+    pieces = fullgrad(network, x, all_logits, rescale=rescale, memory=1)
+    assert relative_l1(pieces, whole).max() < 1e-5
+
+
+def test_in_place_activations_give_the_same_map_as_others():
+    x = images(2)
+    inplace, plain = (randomised(small_cnn(inplace=flag)) for flag in (True, False))
+    before = x.clone()
+    torch.testing.assert_close(fullgrad(inplace, x, all_logits), fullgrad(plain, x, all_logits))
+    assert torch.equal(x, before)
+
+
+def test_a_first_layer_that_works_in_place_leaves_the_images_alone():
+    network = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 3)).eval()
+    x = images(2) - 0.5
+    before = x.clone()
+    dubium.explain([network, copy.deepcopy(network)], x)
+    dubium.explain([network, copy.deepcopy(network)], x, method="fullgrad")
+    assert torch.equal(x, before)
+
+
+class Head(nn.Module):
+    """A layer between two convolutions, then pooling and a dense layer."""
+
+    def __init__(self, layer, channels=6, channels_last=False, one_d=False):
+        super().__init__()
+        self.first = nn.Conv2d(3, 6, 3, padding=1)
+        self.layer, self.channels_last, self.one_d = layer, channels_last, one_d
+        self.head = nn.Linear(channels, 4)
+
+    def forward(self, x):
+        x = self.first(x)
+        if self.one_d:
+            return self.head(F.relu(self.layer(x.flatten(2))).mean(2))
+        if self.channels_last:
+            return self.head(F.relu(self.layer(x.permute(0, 2, 3, 1))).mean((1, 2)))
+        return self.head(F.relu(self.layer(x)).mean((2, 3)))
+
+
+LAYERS = {
+    "convolution": lambda: nn.Conv2d(6, 6, 3),
+    "no bias": lambda: nn.Conv2d(6, 6, 3, bias=False),
+    "grouped": lambda: nn.Conv2d(6, 6, 3, groups=3),
+    "dilated": lambda: nn.Conv2d(6, 6, 3, dilation=2),
+    "transposed": lambda: nn.ConvTranspose2d(6, 6, 3, stride=2),
+    "batch norm": lambda: nn.BatchNorm2d(6),
+    "batch norm, not affine": lambda: nn.BatchNorm2d(6, affine=False),
+    "group norm": lambda: nn.GroupNorm(2, 6),
+    "instance norm": lambda: nn.InstanceNorm2d(6, affine=True),
+    "instance norm with statistics": lambda: nn.InstanceNorm2d(6, affine=True, track_running_stats=True),
+    "layer norm": lambda: nn.LayerNorm([6, 12, 12]),
+    "local response norm": lambda: nn.LocalResponseNorm(3),
+    "GELU": nn.GELU,
+    "SiLU": nn.SiLU,
+    "SiLU in place": lambda: nn.SiLU(inplace=True),
+    "sigmoid": nn.Sigmoid,
+    "tanh": nn.Tanh,
+    "softplus": nn.Softplus,
+    "ELU": nn.ELU,
+    "ELU in place": lambda: nn.ELU(inplace=True),
+    "ReLU6": nn.ReLU6,
+    "ReLU6 in place": lambda: nn.ReLU6(inplace=True),
+    "Hardtanh": nn.Hardtanh,
+    "Hardswish": nn.Hardswish,
+    "Hardswish in place": lambda: nn.Hardswish(inplace=True),
+    "Hardsigmoid": nn.Hardsigmoid,
+    "leaky": lambda: nn.LeakyReLU(0.1),
+    "PReLU": nn.PReLU,
+    "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Conv2d(6, 6, 3)),
+    "upsampling": lambda: nn.Upsample(scale_factor=2),
+    "constant padding": lambda: nn.ConstantPad2d(1, 0.7),
+    "softmax": lambda: nn.Softmax(1),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_terms_add_up_to_the_logits(name):
+    network, x = randomised(Head(LAYERS[name]())).double(), images(3, 3, dtype=torch.float64)
+    assert dubium.fullgrad_completeness(network, x).max() < 1e-8
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_every_layer_gives_a_map_that_does_not_depend_on_the_other_images(name):
+    network, x = randomised(Head(LAYERS[name]())), images(3, 3)
+    together = fullgrad(network, x, all_logits)
+    alone = torch.cat([fullgrad(network, x[b : b + 1], all_logits) for b in range(3)])
+    assert relative_l1(together, alone).max() < 1e-5
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        lambda: nn.LayerNorm(6),
+        lambda: nn.Linear(6, 6),
+        lambda: nn.Sequential(nn.LayerNorm(6), nn.Linear(6, 6), nn.GELU()),
+    ],
+)
+def test_channels_last_layers_add_up_and_equal_their_channels_first_twin(layer):
+    network, x = randomised(Head(layer(), channels_last=True)).double(), images(2, 3, dtype=torch.float64)
+    assert dubium.fullgrad_completeness(network, x).max() < 1e-8
+    maps = fullgrad(network, x, all_logits, rescale="none")
+    assert maps.isfinite().all()
+
+
+def test_a_channels_last_dense_layer_equals_a_one_by_one_convolution():
+    last, first = randomised(Head(nn.Linear(6, 6), channels_last=True)), randomised(Head(nn.Conv2d(6, 6, 1)))
+    first.load_state_dict(last.state_dict() | {"layer.weight": last.layer.weight[:, :, None, None]})
+    # not square, so that an axis taken for another would show
+    x = torch.rand(2, 3, 9, 14, generator=torch.Generator().manual_seed(0))
+    for rescale in ("reference", "none"):
+        ours, twin = (fullgrad(net, x, all_logits, rescale=rescale) for net in (last, first))
+        torch.testing.assert_close(ours, twin, rtol=1e-4, atol=1e-6)
+
+
+def test_a_channels_last_activation_equals_its_channels_first_twin():
+    last = randomised(Head(nn.Sequential(nn.Linear(6, 6), nn.GELU()), channels_last=True))
+    first = randomised(Head(nn.Sequential(nn.Conv2d(6, 6, 1), nn.GELU())))
+    first.load_state_dict(last.state_dict() | {"layer.0.weight": last.layer[0].weight[:, :, None, None]})
+    x = torch.rand(2, 3, 9, 14, generator=torch.Generator().manual_seed(0))
+    ours, twin = (fullgrad(net, x, all_logits) for net in (last, first))
+    torch.testing.assert_close(ours, twin, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "layer", [lambda: nn.Conv1d(6, 6, 3), lambda: nn.BatchNorm1d(6), lambda: nn.ConvTranspose1d(6, 6, 3)]
+)
+def test_one_dimensional_layers_count_in_completeness(layer):
+    network, x = randomised(Head(layer(), one_d=True)).double(), images(2, 3, dtype=torch.float64)
+    assert dubium.fullgrad_completeness(network, x).max() < 1e-8
+
+
+def test_reuse_residuals_and_any_order_of_execution_are_complete():
+    network, x = randomised(Awkward()).double(), images(3, 3, dtype=torch.float64)
+    assert dubium.fullgrad_completeness(network, x).max() < 1e-8
+
+
+def test_a_bias_left_out_shows_in_completeness():
+    class Functional(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.shift = nn.Conv2d(3, 4, 3), nn.Parameter(torch.ones(4))
+
+        def forward(self, x):
+            return F.relu(self.conv(x)).mean((2, 3)) + self.shift
+
+    gap = dubium.fullgrad_completeness(randomised(Functional()).double(), images(2, 3, dtype=torch.float64))
+    assert gap.min() > 0.1
+
+
+def test_a_users_own_activation_module_is_seen():
+    class Swish(nn.Module):
+        def forward(self, x):
+            return x * torch.sigmoid(x)
+
+    network = randomised(Head(Swish())).double()
+    twin = randomised(Head(nn.SiLU())).double()
+    x = images(2, 3, dtype=torch.float64)
+    assert dubium.fullgrad_completeness(network, x).max() < 1e-8
+    torch.testing.assert_close(fullgrad(network, x, all_logits), fullgrad(twin, x, all_logits))
+
+
+def test_a_users_own_homogeneous_module_adds_no_term():
+    class Negate(nn.Module):
+        def forward(self, x):
+            return -x
+
+    network, twin, x = randomised(Head(Negate())), randomised(Head(nn.Identity())), images(2, 3)
+    with torch.no_grad():
+        for parameter in twin.first.parameters():
+            parameter.neg_()
+    torch.testing.assert_close(fullgrad(network, x, all_logits), fullgrad(twin, x, all_logits))
+
+
+def test_a_layer_with_two_inputs_is_complete():
+    class Gate(nn.Module):
+        def forward(self, a, b):
+            return a * torch.sigmoid(b)
+
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b, self.gate, self.head = nn.Conv2d(3, 4, 3), nn.Conv2d(3, 4, 3), Gate(), nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.head(self.gate(self.a(x), self.b(x)).mean((2, 3)))
+
+    assert dubium.fullgrad_completeness(randomised(Gated()).double(), images(2, 3, dtype=torch.float64)).max() < 1e-8

@@ -1,0 +1,106 @@
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.oracles import coefficients, entropy_shares, logit_shares, uncertainties
+
+from dubium.softmax_share import softmax_share
+from dubium.uncertainty import shares, uncertainty_target
+
+
+def logits(samples=3, images=2, classes=5, scale=3.0, seed=0):
+    return scale * torch.randn(samples, images, classes, generator=torch.Generator().manual_seed(seed))
+
+
+def test_shares_equal_equation_4_by_loops():
+    z = logits()
+    torch.testing.assert_close(shares(z), entropy_shares(z), rtol=1e-12, atol=1e-14)
+
+
+def test_two_opposite_certain_networks_have_one_bit_of_purely_epistemic_doubt():
+    z = torch.tensor([[[1000.0, -1000.0]], [[-1000.0, 1000.0]]])
+    total, aleatoric, epistemic = shares(z).sum(-1)[:, 0].tolist()
+    assert total == pytest.approx(math.log(2), rel=1e-14)
+    assert epistemic == pytest.approx(math.log(2), rel=1e-14)
+    assert aleatoric == 0
+
+
+def test_undecided_networks_that_agree_have_only_aleatoric_doubt():
+    z = torch.zeros(4, 1, 10)
+    total, aleatoric, epistemic = shares(z).sum(-1)[:, 0].tolist()
+    assert total == pytest.approx(math.log(10))
+    assert aleatoric == pytest.approx(math.log(10))
+    assert 0 <= epistemic < 1e-14
+
+
+def test_one_network_has_exactly_no_epistemic_share():
+    assert (shares(logits(samples=1))[2] == 0).all()
+
+
+def test_a_class_of_probability_zero_has_no_share_and_no_nan():
+    z = torch.tensor([[[500.0, -500.0, -500.0]]])
+    assert shares(z).isfinite().all()
+    assert shares(z).sum() == 0
+
+
+def test_shares_are_never_negative_even_where_networks_are_equal():
+    z = logits(samples=1, images=50, classes=30).expand(7, -1, -1)
+    assert (shares(z) >= 0).all()
+
+
+def test_target_equals_the_definition_and_its_gradient_equals_autograd_in_float64():
+    z = logits().double().transpose(0, 1).contiguous()  # (B, S, K)
+    z.requires_grad_()
+    target = uncertainty_target(("total", "aleatoric", "epistemic"))(z)
+    exact = torch.stack([uncertainties(one) for one in z])
+    torch.testing.assert_close(target, exact, rtol=1e-12, atol=1e-13)
+    for kind in range(3):
+        (ours,) = torch.autograd.grad(target[:, kind].sum(), z, retain_graph=True)
+        (theirs,) = torch.autograd.grad(exact[:, kind].sum(), z, retain_graph=True)
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_target_has_finite_gradients_at_probability_one():
+    z = torch.tensor([[[900.0, -900.0], [900.0, -900.0]]], requires_grad=True)
+    (gradient,) = torch.autograd.grad(uncertainty_target(("total", "epistemic"))(z).sum(), z)
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("tau1", [0.05, 0.08, 0.55, 3.0])
+def test_logit_shares_equal_the_k_by_k_sum_of_equations_5_to_8(tau1):
+    z = logits(classes=6, scale=1.5)
+    torch.testing.assert_close(
+        softmax_share(shares(z), z, tau1), logit_shares(entropy_shares(z), z, tau1), rtol=1e-10, atol=1e-13
+    )
+
+
+def test_coefficients_are_what_the_closed_form_says():
+    g = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
+    exact = torch.stack([((torch.eye(3, dtype=torch.float64)[j] - g) / 0.55).softmax(0) for j in range(3)])
+    torch.testing.assert_close(coefficients(g, 0.55), exact, rtol=1e-12, atol=1e-14)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    classes=st.integers(2, 1000),
+    tau1=st.floats(0.005, 10),
+    scale=st.floats(0.01, 60),
+    samples=st.integers(1, 6),
+    seed=st.integers(0, 10**6),
+)
+def test_shares_on_logits_are_complete_and_non_negative(classes, tau1, scale, samples, seed):
+    z = logits(samples, 2, classes, scale, seed)
+    on_probs = shares(z)
+    on_logits = softmax_share(on_probs, z, tau1)
+    assert on_logits.isfinite().all()
+    assert (on_logits >= 0).all()
+    sums = on_probs.sum(-1).expand(samples, -1, -1)
+    torch.testing.assert_close(on_logits.sum(-1), sums, rtol=1e-9, atol=1e-15)
+
+
+def test_a_tiny_tau_hands_each_share_to_its_own_logit():
+    z = logits()
+    on_logits = softmax_share(shares(z), z, 1e-4)  # exp(1 / tau) overflows float64 by far
+    torch.testing.assert_close(on_logits, shares(z).expand(3, -1, -1, -1), rtol=1e-9, atol=1e-12)
