@@ -8,6 +8,7 @@ from dubium.errors import OptionError, lookup
 from dubium.models.cnn import SvhnCnn, cnn, cnn3
 from dubium.models.normalized import Normalized
 from dubium.models.resnet import ResNet, cifar_resnet, resnet18
+from dubium.models.saved_vae import load_vae, save_vae
 from dubium.models.vae import VAE, vae_conv, vae_dense
 
 __all__ = [
@@ -20,7 +21,9 @@ __all__ = [
     "cifar_resnet",
     "cnn",
     "cnn3",
+    "load_vae",
     "resnet18",
+    "save_vae",
     "vae_conv",
     "vae_dense",
 ]

@@ -4,5 +4,17 @@ from dubium.training.loop import fit, network_for, predict
 from dubium.training.recipe import Recipe
 from dubium.training.recipes import RECIPES, SCALES, VAE_RECIPES, recipe_for
 from dubium.training.train import train
+from dubium.training.vae import train_vae
 
-__all__ = ["RECIPES", "SCALES", "VAE_RECIPES", "Recipe", "fit", "network_for", "predict", "recipe_for", "train"]
+__all__ = [
+    "RECIPES",
+    "SCALES",
+    "VAE_RECIPES",
+    "Recipe",
+    "fit",
+    "network_for",
+    "predict",
+    "recipe_for",
+    "train",
+    "train_vae",
+]

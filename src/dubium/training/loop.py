@@ -26,7 +26,7 @@ OnEpoch = Callable[[int, nn.Module, dict[str, Tensor]], None]
 """Called after each epoch with its number from 1, the network, and tensors to fill that are kept in the checkpoint."""
 
 OnStep = Callable[[dict[str, Any]], None]
-"""Called after each step with epoch, step, steps, loss, accuracy and learning rate so far."""
+"""Called now and then with epoch, epochs, step, steps, loss, accuracy and learning rate so far."""
 
 CHECK_EVERY = 50  # steps between two looks at the loss: often enough to stop early, too seldom to cost anything
 
@@ -86,6 +86,7 @@ def _epoch(
     draws = torch.Generator().manual_seed(seed_for(seed, "order", epoch))
     labels = data.labels if data.labels is not None else torch.zeros(len(data), dtype=torch.int64)
     batches = torch.randperm(len(data), generator=draws).split(recipe.batch_size)
+    where = {"epoch": epoch + 1, "epochs": recipe.epochs, "steps": len(batches)}
     loss_sum, right, seen = torch.zeros((), device=device), torch.zeros((), device=device), 0
     for step, rows in enumerate(batches):
         x = data.images[rows]
@@ -107,7 +108,7 @@ def _epoch(
                 raise DivergedError(_diverged(epoch, step, rate, recipe))
             if on_step is not None:
                 so_far = {"loss": mean, "accuracy": float(right) / seen, "lr": rate}
-                on_step({"epoch": epoch + 1, "step": step + 1, "steps": len(batches), **so_far})
+                on_step({**where, "step": step + 1, **so_far})
     seconds = perf_counter() - started
     return {"epoch": epoch + 1, "loss": mean, "accuracy": float(right) / seen, "lr": rate, "seconds": round(seconds, 3)}
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from dubium.data import Dataset
-from dubium.errors import FileFormatError, OptionError, lookup
+from dubium.errors import FileFormatError, OptionError
 from dubium.files import write_json
 from dubium.training.recipe import Recipe
 from dubium.training.seeds import seed_for
@@ -35,7 +35,6 @@ class Plan:
     data: Mapping[str, Any]
 
     def __post_init__(self) -> None:
-        lookup("posterior", dict.fromkeys(KINDS), self.posterior)
         if self.members < 1:
             raise OptionError(f"members is {self.members}; a posterior has at least one network.")
 

@@ -4,26 +4,29 @@ Where the paper is silent (weight decay, the size of the crop, normalisation of 
 4 pixels, and the usual constants.
 """
 
+from collections.abc import Mapping
+from inspect import signature
 from typing import Any
 
-from dubium.errors import lookup
+from dubium.data import Dataset
+from dubium.errors import OptionError, lookup
+from dubium.models import ARCHITECTURES
 from dubium.training.recipe import Recipe
 
 SCALES = ("paper", "cpu", "smoke")
 
-_GREY: dict[str, Any] = {"options": {"channels": 1, "size": 28}}
-_SVHN: dict[str, Any] = {"options": {"channels": 3, "size": 32}, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+_SVHN: dict[str, Any] = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
 _C10: dict[str, Any] = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616)}
 _C100: dict[str, Any] = {"mean": (0.5071, 0.4865, 0.4409), "std": (0.2673, 0.2564, 0.2762)}
-_SMALL_RESNET: dict[str, Any] = {"architecture": "cifar-resnet", "options": {"channels": 3, "depth": 8}}
-_SMOKE: dict[str, Any] = {"epochs": 2, "batch_size": 32, "lr": 0.02, "cycles": 1, "images": 256}
-_TINY: dict[str, Any] = {"filters": 4, "units": 16}
+_SMALL_RESNET: dict[str, Any] = {"architecture": "cifar-resnet", "options": {"depth": 8}}
+_SMOKE: dict[str, Any] = {"epochs": 2, "batch_size": 16, "lr": 0.05, "cycles": 1, "images": 512}
+_TINY: dict[str, Any] = {"filters": 4, "units": 16, "dropout": 0.1}
 
 RECIPES: dict[str, dict[str, Recipe]] = {
     name: {
-        "paper": Recipe(**_GREY, epochs=30, batch_size=128, lr=0.1),
-        "cpu": Recipe(**_GREY, epochs=3, batch_size=64, lr=0.05, cycles=1),
-        "smoke": Recipe(options={**_GREY["options"], **_TINY}, **_SMOKE),
+        "paper": Recipe(epochs=30, batch_size=128, lr=0.1),
+        "cpu": Recipe(epochs=3, batch_size=64, lr=0.05, cycles=1),
+        "smoke": Recipe(options=_TINY, **_SMOKE),
     }
     for name in ("mnist", "fashion-mnist")
 } | {
@@ -39,7 +42,7 @@ RECIPES: dict[str, dict[str, Recipe]] = {
             cycles=1,
             crop=4,
         ),
-        "smoke": Recipe(**{**_SVHN, "options": {**_SVHN["options"], **_TINY}}, **_SMOKE),
+        "smoke": Recipe(options=_TINY, **_SVHN, **_SMOKE),
     },
     "cifar-10": {
         "paper": Recipe(
@@ -83,11 +86,29 @@ VAE_RECIPES: dict[str, Recipe] = {
 }
 
 
-def recipe_for(dataset: str, scale: str, shape: tuple[int, int, int]) -> Recipe:
-    """The recipe of a dataset, or for the user's own images one by their shape: the paper's CNN, at that scale."""
-    if dataset in RECIPES:
-        return lookup("scale", RECIPES[dataset], scale)
-    channels, height, _ = shape
-    like = lookup("scale", RECIPES["mnist" if channels == 1 else "svhn"], scale)
-    options = {**like.options, "channels": channels, "size": height}
-    return like.changed(architecture="cnn", options=options, flip=False)
+def recipe_for(data: Dataset, scale: str, changes: Mapping[str, Any]) -> Recipe:
+    """The recipe of a dataset at a scale, with some values replaced and the network made for these images.
+
+    The user's own images are trained on like MNIST or SVHN, by their number of channels, and never mirrored.
+    """
+    grey = data.shape[0] == 1
+    recipe = lookup("scale", RECIPES.get(data.name, RECIPES["mnist" if grey else "svhn"]), scale)
+    if data.name not in RECIPES:
+        recipe = recipe.changed(architecture="cnn", flip=False)
+    changes = {name: value for name, value in changes.items() if value is not None}
+    given = changes.pop("options", {})
+    before, recipe = recipe.architecture, recipe.changed(**changes)
+    options = dict(recipe.options) if recipe.architecture == before else {}
+    return recipe.changed(options={**options, **sizes(recipe.architecture, data), **given})
+
+
+def sizes(architecture: str, data: Dataset) -> dict[str, int]:
+    """What these images and classes mean for an architecture's options."""
+    accepted = signature(lookup("architecture", ARCHITECTURES, architecture)).parameters
+    channels, height, width = data.shape
+    if height != width and "size" in accepted:
+        raise OptionError(
+            f"The images are {height} x {width}; {architecture} takes square ones. Crop or pad them first."
+        )
+    known = {"channels": channels, "size": height, "classes": len(data.classes)}
+    return {name: value for name, value in known.items() if name in accepted}

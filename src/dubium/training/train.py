@@ -2,8 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,18 +10,16 @@ import torch
 from torch.nn import functional as F
 
 from dubium.data import Dataset, load
-from dubium.errors import DataNotFoundError, DivergedError, OptionError
-from dubium.files import write_atomically
+from dubium.errors import DataNotFoundError, DivergedError, OptionError, lookup
 from dubium.posteriors import save_posterior
 from dubium.training import checkpoint as checkpoints
 from dubium.training.kinds import Trained, finish
 from dubium.training.loop import network_for, predict
 from dubium.training.members import Report, checkpoint_of, diverged_note, train_members
-from dubium.training.plan import Plan, fingerprint, start_or_continue
+from dubium.training.metrics import past_metrics, thread_count, write_metrics
+from dubium.training.plan import KINDS, Plan, fingerprint, start_or_continue
 from dubium.training.recipes import recipe_for
 from dubium.types import Posterior
-
-METRICS = "metrics.jsonl"
 
 
 def train(
@@ -47,15 +44,15 @@ def train(
         dataset: a name or a path, as for `dubium.data.load`.
         members: how many networks the posterior has, trained or drawn.
         scale: "paper", "cpu" or "smoke".
-        changes: values of the recipe to replace.
+        changes: values of the recipe to replace; those of `options` are added to its options.
 
     Returns:
         The training record: settings, accuracies, members that diverged.
     """
     out, report = Path(out), report or (lambda _event: None)
+    lookup("posterior", dict.fromkeys(KINDS), posterior)
     data = labelled(load(dataset, "train"))
-    recipe = recipe_for(dataset, scale, data.shape).changed(**(changes or {}))
-    recipe = recipe.changed(options={**recipe.options, "classes": len(data.classes)})
+    recipe = recipe_for(data, scale, changes or {})
     threads = threads or max(1, torch.get_num_threads() // max(1, min(jobs, members)))
     plan = Plan(dataset, posterior, members, scale, recipe, seed, threads, fingerprint(data))
     plan = start_or_continue(out, plan)
@@ -137,28 +134,3 @@ def evaluate(posterior: Posterior, data: Dataset | None) -> dict[str, Any] | Non
     right = [round(float((each.argmax(-1) == data.labels).float().mean()), 5) for each in (*logits, probs)]
     nll = float(F.nll_loss(probs.clamp_min(1e-12).log(), data.labels))
     return {"images": len(data), "members": right[:-1], "accuracy": right[-1], "nll": round(nll, 5)}
-
-
-def past_metrics(plan: Plan, out: Path) -> list[dict[str, Any]]:
-    """The epochs that the checkpoints of an earlier start have behind them."""
-    lines = []
-    for index in range(plan.runs):
-        if checkpoint_of(out, index).exists():
-            _, header = checkpoints.read(checkpoint_of(out, index))
-            lines += [{"member": index, **record} for record in header["history"]]
-    return lines
-
-
-def write_metrics(out: Path, lines: list[dict[str, Any]]) -> None:
-    write_atomically(out / METRICS, "".join(json.dumps(line) + "\n" for line in lines))
-
-
-@contextmanager
-def thread_count(threads: int) -> Iterator[None]:
-    """Sums in float32 depend on it, so that a run keeps to one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -1,0 +1,99 @@
+"""`dubium train`."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dubium.cli.progress import training_bars
+from dubium.errors import OptionError
+from dubium.training import RECIPES, SCALES
+from dubium.training import train as train_posterior
+from dubium.training.plan import KINDS
+
+RECIPE = "Recipe"
+
+
+def train(
+    dataset: Annotated[str, typer.Option(help=f"{', '.join(RECIPES)}, or a folder of images, or an .npz file.")],
+    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/DATASET-POSTERIOR-SCALE by default.")] = None,
+    posterior: Annotated[str, typer.Option(help=f"{', '.join(KINDS)}.")] = "ensemble",
+    members: Annotated[int, typer.Option(help="Networks in the posterior, trained or drawn.")] = 5,
+    scale: Annotated[str, typer.Option(help=f"{', '.join(SCALES)}.")] = "cpu",
+    seed: int = 0,
+    jobs: Annotated[int, typer.Option(help="Members trained at a time, each in a process of its own.")] = 1,
+    threads: Annotated[int | None, typer.Option(help="Threads a process; by default the cores over the jobs.")] = None,
+    architecture: Annotated[str | None, typer.Option(rich_help_panel=RECIPE)] = None,
+    option: Annotated[
+        list[str] | None, typer.Option(help="An option of the architecture, as name=value.", rich_help_panel=RECIPE)
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(rich_help_panel=RECIPE)] = None,
+    batch_size: Annotated[int | None, typer.Option(rich_help_panel=RECIPE)] = None,
+    optimizer: Annotated[str | None, typer.Option(help="sgd or adam.", rich_help_panel=RECIPE)] = None,
+    lr: Annotated[float | None, typer.Option(help="Learning rate at the start.", rich_help_panel=RECIPE)] = None,
+    momentum: Annotated[float | None, typer.Option(rich_help_panel=RECIPE)] = None,
+    weight_decay: Annotated[float | None, typer.Option(rich_help_panel=RECIPE)] = None,
+    milestones: Annotated[
+        str | None, typer.Option(help="Epochs after which the learning rate falls: 30,60,90.", rich_help_panel=RECIPE)
+    ] = None,
+    gamma: Annotated[float | None, typer.Option(help="What it is multiplied with.", rich_help_panel=RECIPE)] = None,
+    cycles: Annotated[
+        int | None, typer.Option(help="Cosine cycles instead; 0 for none.", rich_help_panel=RECIPE)
+    ] = None,
+    tail: Annotated[int | None, typer.Option(help="Last epochs at --tail-lr.", rich_help_panel=RECIPE)] = None,
+    tail_lr: Annotated[float | None, typer.Option(rich_help_panel=RECIPE)] = None,
+    crop: Annotated[int | None, typer.Option(help="Random crops: pixels of padding.", rich_help_panel=RECIPE)] = None,
+    flip: Annotated[bool | None, typer.Option(help="Random mirror images.", rich_help_panel=RECIPE)] = None,
+    images: Annotated[int | None, typer.Option(help="Train on so many images only.", rich_help_panel=RECIPE)] = None,
+    mean: Annotated[str | None, typer.Option(help="Of the channels: .5,.5,.5.", rich_help_panel=RECIPE)] = None,
+    std: Annotated[str | None, typer.Option(help="Of the channels.", rich_help_panel=RECIPE)] = None,
+) -> None:
+    """Train a posterior; the same command goes on where an interrupted one stopped."""
+    changes = {
+        "architecture": architecture, "options": pairs(option), "epochs": epochs, "batch_size": batch_size,
+        "optimizer": optimizer, "lr": lr, "momentum": momentum, "weight_decay": weight_decay,
+        "milestones": numbers(milestones, int), "gamma": gamma, "cycles": cycles, "tail": tail, "tail_lr": tail_lr,
+        "crop": crop, "flip": flip, "images": images, "mean": numbers(mean, float), "std": numbers(std, float),
+    }  # fmt: skip
+    folder = out or Path("runs") / f"{Path(dataset).stem}-{posterior}-{scale}"
+    with training_bars() as report:
+        record = train_posterior(
+            dataset, folder, posterior=posterior, members=members, scale=scale, seed=seed, jobs=jobs, threads=threads,
+            changes=changes, report=report,
+        )  # fmt: skip
+    print(f"{folder}: {summary(record)}")
+
+
+def summary(record: dict[str, Any]) -> str:
+    """What a training record says, in a line."""
+    left_out = f", {len(record['diverged'])} left out" if record["diverged"] else ""
+    if record["test"] is None:
+        return f"{record['posterior']} of {record['members']}{left_out}; no test images"
+    test = record["test"]
+    each = f"{min(test['members']):.2%} to {max(test['members']):.2%} each"
+    return f"{test['accuracy']:.2%} of {test['images']} test images together, {each}{left_out}"
+
+
+def pairs(options: list[str] | None) -> dict[str, Any]:
+    """`name=value` as a dict; values are JSON where they can be."""
+    found = {}
+    for text in options or []:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise OptionError(f"--option is {text!r}; expected name=value.")
+        try:
+            found[name] = json.loads(value)
+        except ValueError:
+            found[name] = value
+    return found
+
+
+def numbers(text: str | None, kind: type[int] | type[float]) -> tuple[float, ...] | None:
+    """Numbers separated by commas."""
+    if text is None:
+        return None
+    try:
+        return tuple(kind(part) for part in text.split(",") if part.strip())
+    except ValueError as error:
+        raise OptionError(f"{text!r} is not a list of numbers such as 1,2,3.") from error

@@ -1,0 +1,35 @@
+"""`dubium train-vae`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dubium.cli.progress import training_bars
+from dubium.cli.train import numbers
+from dubium.training import train_vae as train_a_vae
+
+
+def train_vae(
+    dataset: Annotated[str, typer.Option(help="A dataset's name, a folder of images, or an array file.")],
+    out: Annotated[Path | None, typer.Option(help="The VAE's folder; runs/vae-DATASET by default.")] = None,
+    latent: Annotated[int | None, typer.Option(help="Numbers in a code; 2 for grey, 128 for colour images.")] = None,
+    hidden: Annotated[str | None, typer.Option(help="Widths of a dense VAE: 512,256.")] = None,
+    epochs: int | None = None,
+    batch_size: int | None = None,
+    lr: float | None = None,
+    weight_decay: float | None = None,
+    images: Annotated[int | None, typer.Option(help="Train on so many images only.")] = None,
+    seed: int = 0,
+    threads: int | None = None,
+) -> None:
+    """Train the VAE that clue, delta-clue and clue-path need; the same command goes on after an interruption."""
+    options = {"latent": latent, "hidden": numbers(hidden, int)}
+    changes = {
+        "options": {name: value for name, value in options.items() if value is not None},
+        "epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "images": images,
+    }  # fmt: skip
+    folder = out or Path("runs") / f"vae-{Path(dataset).stem}"
+    with training_bars() as report:
+        record = train_a_vae(dataset, folder, seed=seed, threads=threads, changes=changes, report=report)
+    print(f"{folder}: {record['test_loss']:.2f} nats per test image")

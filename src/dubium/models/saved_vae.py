@@ -1,0 +1,51 @@
+"""A trained VAE as a folder: `vae.json` (architecture, image shape, training record) and `vae.safetensors`."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from dubium.errors import FileFormatError
+from dubium.files import write_json, written_atomically
+from dubium.models.vae import VAE, vae_conv, vae_dense
+
+FORMAT = 1
+VAES: dict[str, Callable[..., VAE]] = {"vae-dense": vae_dense, "vae-conv": vae_conv}
+
+
+def save_vae(
+    vae: VAE,
+    path: Path | str,
+    *,
+    architecture: str,
+    options: Mapping[str, Any],
+    training: Mapping[str, Any] | None = None,
+) -> None:
+    """Save a VAE that `VAES[architecture](**options)` built; the JSON is written last."""
+    path = Path(path)
+    with written_atomically(path / "vae.safetensors") as beside:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in vae.state_dict().items()}, beside)
+    described = {"name": architecture, "options": dict(options)}
+    write_json(path / "vae.json", {"format": FORMAT, "architecture": described, "training": dict(training or {})})
+
+
+def load_vae(path: Path | str) -> VAE:
+    """A saved VAE, in eval mode."""
+    path = Path(path)
+    if not (path / "vae.json").is_file():
+        raise FileFormatError(f"{path} is not a VAE's folder: it has no vae.json. Make one with `dubium train-vae`.")
+    try:
+        content = json.loads((path / "vae.json").read_text())
+        described = content["architecture"]
+        if content["format"] != FORMAT or described["name"] not in VAES:
+            raise ValueError(f"format {content['format']!r}, architecture {described['name']!r}")
+        with torch.random.fork_rng():
+            vae = VAES[described["name"]](**described["options"])
+        vae.load_state_dict(load_file(path / "vae.safetensors"))
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise FileFormatError(f"{path} is damaged or not a VAE's folder ({error}). Make it again.") from error
+    return vae.eval()

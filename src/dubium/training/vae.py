@@ -1,0 +1,88 @@
+"""Training the VAEs of the CLUE methods."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from dubium.data import Dataset, load
+from dubium.errors import OptionError
+from dubium.models import VAE, save_vae
+from dubium.training.loop import fit, network_for
+from dubium.training.members import Report
+from dubium.training.metrics import thread_count, write_metrics
+from dubium.training.plan import Plan, fingerprint, start_or_continue
+from dubium.training.recipes import VAE_RECIPES
+
+
+def train_vae(
+    dataset: str,
+    out: Path | str,
+    *,
+    seed: int = 0,
+    threads: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+    report: Report | None = None,
+) -> dict[str, Any]:
+    """Train a VAE on a dataset's training images and save it as the folder `out`, which `load_vae` reads.
+
+    Grey images get the dense VAE, colour images the convolutional one. Killed at any moment, the same call continues
+    from the last whole epoch and ends with the same weights.
+
+    Args:
+        changes: values of the recipe to replace; those of `options` are added to its options.
+
+    Returns:
+        The training record: settings, and the loss in nats per test image.
+    """
+    out, report = Path(out), report or (lambda _event: None)
+    data = load(dataset, "train")
+    channels, height, width = data.shape
+    if height != width:
+        raise OptionError(f"The images of {dataset} are {height} x {width}; the VAEs are made for square ones.")
+    changes = dict(changes or {})
+    base = VAE_RECIPES[changes.pop("architecture", None) or ("vae-dense" if channels == 1 else "vae-conv")]
+    options = {**base.options, "channels": channels, "size": height, **changes.pop("options", {})}
+    recipe = base.changed(options=options, **changes)
+    threads = threads or torch.get_num_threads()
+    plan = start_or_continue(out, Plan(dataset, "vae", 1, "paper", recipe, seed, threads, fingerprint(data)))
+    if (out / "vae.json").exists():
+        return dict(json.loads((out / "vae.json").read_text())["training"])
+    with thread_count(plan.threads):
+        vae = network_for(recipe, seed)
+        assert isinstance(vae, VAE)
+        checkpoint = out / "training" / "vae.safetensors"
+        progress = fit(
+            vae,
+            data,
+            recipe,
+            seed=seed,
+            objective=evidence_bound,
+            checkpoint=checkpoint,
+            on_step=lambda figures: report({"member": 0, **figures}),
+            on_record=lambda record: report({"member": 0, "record": record}),
+        )
+        record = {**plan.to_json(), "test_loss": _loss(vae, load(dataset, "test"))}
+    save_vae(vae, out, architecture=recipe.architecture, options=recipe.options, training=record)
+    write_metrics(out, [*progress.history, {"test_loss": record["test_loss"]}])
+    checkpoint.unlink(missing_ok=True)
+    return record
+
+
+def evidence_bound(network: nn.Module, x: Tensor, _labels: Tensor) -> tuple[Tensor, Tensor]:
+    """The negative evidence lower bound in nats per image: binary cross-entropy of the pixels and divergence."""
+    image, mean, logvar = network(x)
+    pixels = F.binary_cross_entropy(image, x, reduction="sum")
+    divergence = -0.5 * (1 + logvar - mean.square() - logvar.exp()).sum()
+    return (pixels + divergence) / len(x), torch.zeros((), device=x.device)
+
+
+@torch.no_grad()
+def _loss(vae: VAE, data: Dataset) -> float:
+    rows = [slice(start, start + 500) for start in range(0, len(data), 500)]
+    losses = [evidence_bound(vae, data.batch(r), torch.empty(0))[0] * len(data.images[r]) for r in rows]
+    return round(float(sum(losses)) / len(data), 4)
