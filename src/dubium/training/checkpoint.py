@@ -30,9 +30,14 @@ def save(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, progr
     for index, state in optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items() if isinstance(value, Tensor)}
     tensors |= {f"kept.{name}": tensor for name, tensor in progress.kept.items()}
-    header = {"progress": json.dumps({"epochs": progress.epochs, "history": progress.history})}
+    write(path, tensors, {"epochs": progress.epochs, "history": progress.history})
+
+
+def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+    """Write tensors and a header, whole or not at all."""
+    stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with written_atomically(path) as beside:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, beside, header)
+        save_file(stored, beside, {"progress": json.dumps(header)})
 
 
 def restore(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Progress:

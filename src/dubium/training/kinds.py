@@ -1,15 +1,15 @@
 """What each kind of posterior gathers while its network trains, and what it makes of it."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from pathlib import Path
 
 from torch import Tensor, nn
 
 from dubium.data import Dataset
-from dubium.posteriors import MCDropout
-from dubium.posteriors.swag import SWAG
-from dubium.training.loop import OnEpoch, limited, network_for
+from dubium.posteriors import SWAG, MCDropout, fit_laplace
+from dubium.training.loop import OnEpoch, network_for
 from dubium.training.plan import Plan
+from dubium.training.samplers import Batches, sample
 from dubium.types import Posterior
 
 Trained = tuple[nn.Module, dict[str, Tensor]]
@@ -46,8 +46,8 @@ def _keep_moments(plan: Plan) -> OnEpoch:
     return on_epoch
 
 
-def finish(plan: Plan, trained: Sequence[Trained], data: Dataset) -> Posterior:
-    """The posterior of what was trained."""
+def finish(plan: Plan, trained: Sequence[Trained], data: Dataset, checkpoint: Path) -> Posterior:
+    """The posterior of what was trained; kinds that go on from there keep their state in `checkpoint`."""
     network, kept = trained[0]
     if plan.posterior == "mc-dropout":
         return MCDropout(network, plan.members, plan.seed)
@@ -57,6 +57,10 @@ def finish(plan: Plan, trained: Sequence[Trained], data: Dataset) -> Posterior:
         swag = SWAG()
         swag.restore(kept)
         return swag.posterior(network, samples=plan.members, seed=plan.seed, batches=Batches(data, plan))
+    if plan.posterior == "laplace":
+        return fit_laplace(network, Batches(data, plan), samples=plan.members, seed=plan.seed)
+    if plan.posterior in ("sghmc", "vi"):
+        return sample(plan, network, data, checkpoint)
     return [network for network, _ in trained]
 
 
@@ -64,21 +68,3 @@ def _with_state(plan: Plan, kept: dict[str, Tensor], prefix: str) -> nn.Module:
     network = network_for(plan.recipe, plan.seed)
     network.load_state_dict({name.removeprefix(prefix): t for name, t in kept.items() if name.startswith(prefix)})
     return network.eval()
-
-
-@dataclass(frozen=True)
-class Batches:
-    """The training images and labels of a plan, batch by batch, in the same order on every pass."""
-
-    data: Dataset
-    plan: Plan
-
-    def __len__(self) -> int:
-        return -(-len(limited(self.data, self.plan.recipe.images)) // self.plan.recipe.batch_size)
-
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        data = limited(self.data, self.plan.recipe.images)
-        assert data.labels is not None
-        for start in range(0, len(data), self.plan.recipe.batch_size):
-            rows = slice(start, start + self.plan.recipe.batch_size)
-            yield data.batch(rows), data.labels[rows]

@@ -17,7 +17,7 @@ from dubium.training import checkpoint as checkpoints
 from dubium.training.augment import random_crop, random_flip
 from dubium.training.checkpoint import Progress
 from dubium.training.recipe import Recipe
-from dubium.training.seeds import seed_for
+from dubium.training.seeds import seed_for, seeded
 
 Objective = Callable[[nn.Module, Tensor, Tensor], tuple[Tensor, Tensor]]
 """`(network, images, labels) -> (mean loss, how many are right)`."""
@@ -56,8 +56,7 @@ def fit(
         progress = checkpoints.restore(checkpoint, network, optimizer)
     network.train()
     while progress.epochs < recipe.epochs:
-        with torch.random.fork_rng():
-            torch.manual_seed(seed_for(seed, "noise", progress.epochs))
+        with seeded(seed_for(seed, "noise", progress.epochs)):
             record = _epoch(network, data, recipe, progress.epochs, seed, optimizer, objective, on_step)
             progress.epochs += 1
             progress.history.append(record)
@@ -121,8 +120,7 @@ def classify(network: nn.Module, x: Tensor, labels: Tensor) -> tuple[Tensor, Ten
 
 def network_for(recipe: Recipe, seed: int) -> nn.Module:
     """A fresh network in training mode, initialised from `seed`, behind the recipe's normalisation."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed_for(seed, "weights", 0))
+    with seeded(seed_for(seed, "weights", 0)):
         network = build(recipe.architecture, **recipe.options)
     if recipe.mean is not None and recipe.std is not None:
         network = Normalized(network, recipe.mean, recipe.std)

@@ -13,6 +13,7 @@ from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError, DivergedError, OptionError, lookup
 from dubium.posteriors import save_posterior
 from dubium.training import checkpoint as checkpoints
+from dubium.training.board import board
 from dubium.training.kinds import Trained, finish
 from dubium.training.loop import network_for, predict
 from dubium.training.members import Report, checkpoint_of, diverged_note, train_members
@@ -56,20 +57,21 @@ def train(
     threads = threads or max(1, torch.get_num_threads() // max(1, min(jobs, members)))
     plan = Plan(dataset, posterior, members, scale, recipe, seed, threads, fingerprint(data))
     plan = start_or_continue(out, plan)
-    with thread_count(plan.threads):
-        if (out / "posterior.json").exists():
-            return dict(json.loads((out / "posterior.json").read_text())["training"])
+    if (out / "posterior.json").exists():
+        return dict(json.loads((out / "posterior.json").read_text())["training"])
+    with thread_count(plan.threads), board(out / "tensorboard") as draw:
         lines = past_metrics(plan, out)
 
         def write_and_report(event: dict[str, Any]) -> None:
             if "record" in event:
                 lines.append({"member": event["member"], **event["record"]})
                 write_metrics(out, lines)
+                draw(event["member"], event["record"])
             report(event)
 
         train_members(plan, out, data, jobs, write_and_report)
         finished, diverged = trained(plan, out)
-        result = finish(plan, finished, data)
+        result = finish(plan, finished, data, out / "training" / "sampler.safetensors")
         record = {**plan.to_json(), "diverged": diverged, "test": evaluate(result, held_out(dataset))}
         save_posterior(
             result,

@@ -1,0 +1,30 @@
+"""TensorBoard, where it is installed."""
+
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+@contextmanager
+def board(folder: Path) -> Iterator[Callable[[int, dict[str, Any]], None]]:
+    """Where the figures of a member's epoch go: event files in `folder`, or nowhere."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what it says about its own dependencies is not the user's to mend
+            from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        yield lambda _member, _record: None
+        return
+    writer: Any = SummaryWriter(str(folder))
+
+    def write(member: int, record: dict[str, Any]) -> None:
+        for name in ("loss", "accuracy", "lr"):
+            writer.add_scalar(f"{name}/member-{member}", record[name], record["epoch"])
+        writer.flush()
+
+    try:
+        yield write
+    finally:
+        writer.close()
