@@ -62,11 +62,12 @@ def as_images(array: NDArray[np.generic], source: str) -> Tensor:
 
 def _load(path: Path) -> dict[str, NDArray[np.generic]]:
     try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return {"images": content}
-        with content:
-            return {key: content[key] for key in content.files}
+        with path.open("rb") as file:
+            content = np.load(file, allow_pickle=False)
+            if isinstance(content, np.ndarray):
+                return {"images": content}
+            with content:
+                return {key: content[key] for key in content.files}
     except FileNotFoundError:
         raise
     except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:

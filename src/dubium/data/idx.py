@@ -4,8 +4,8 @@ import gzip
 import math
 import zlib
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +17,14 @@ LARGEST = 2**31  # bytes; MNIST's training images are 47 million
 
 def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     """The one array of bytes in an idx file, which must have `axes` axes."""
-    opener = gzip.open if path.suffix == ".gz" else open
     try:
-        with opener(path, "rb") as file:
-            return _read(file, path, axes)  # type: ignore[arg-type]
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return _read(file, path, axes)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise FileFormatError(f"{path} is damaged or cut short ({error}). Delete it and get it again.") from error
 
 
-def _read(file: IO[bytes], path: Path, axes: int) -> NDArray[np.uint8]:
+def _read(file: gzip.GzipFile | BufferedReader, path: Path, axes: int) -> NDArray[np.uint8]:
     header = file.read(4 + 4 * axes)
     if len(header) < 4 + 4 * axes or header[:4] != bytes((0, 0, 8, axes)):
         raise FileFormatError(f"{path} is not an idx file of bytes with {axes} axes: it starts with {header[:4]!r}.")
