@@ -36,7 +36,15 @@ def _build(architecture: Architecture) -> Any:
     if isinstance(architecture, str | Mapping):
         described = describe(architecture)
         options = described["options"]
-        return import_path(described["path"])(**options) if "path" in described else build(described["name"], **options)
+        if "name" in described:
+            return build(described["name"], **options)
+        try:
+            return import_path(described["path"])(**options)
+        except TypeError as error:
+            raise OptionError(
+                f"The architecture {described['path']!r} cannot be built with {options}: {error}. Give options in "
+                "{'path': ..., 'options': {...}}, or a function without arguments."
+            ) from error
     return architecture()
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
-from dubium.errors import PosteriorError
+from dubium.errors import DivergedError
 from dubium.posteriors.batches import Batches, counted
 from dubium.posteriors.extras import require
 from dubium.posteriors.gaussian import check_samples
@@ -57,7 +57,7 @@ def sghmc(
     for epoch in range(done, burn_in + samples * thinning):
         state = run_epoch(transform, state, data, seed * 1_000_003 + epoch)
         if not state.log_posterior.isfinite():
-            raise PosteriorError(
+            raise DivergedError(
                 f"SGHMC diverged in epoch {epoch + 1}: the log posterior is {state.log_posterior.item()}. Use a "
                 f"smaller lr than {lr}, or a trained network to start from."
             )

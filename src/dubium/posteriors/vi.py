@@ -4,7 +4,7 @@ from math import log
 
 from torch import nn
 
-from dubium.errors import PosteriorError
+from dubium.errors import DivergedError
 from dubium.posteriors.batches import Batches, counted
 from dubium.posteriors.extras import require
 from dubium.posteriors.gaussian import Gaussian, check_samples
@@ -55,7 +55,7 @@ def mean_field_vi(
     for epoch in range(done, epochs):
         state = run_epoch(transform, state, data, seed * 1_000_003 + epoch)
         if not state.nelbo.isfinite().all():
-            raise PosteriorError(
+            raise DivergedError(
                 f"Variational inference diverged in epoch {epoch + 1}: the loss is {state.nelbo.item()}. Use a smaller "
                 f"lr than {lr}."
             )

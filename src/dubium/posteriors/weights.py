@@ -25,7 +25,10 @@ def snapshot(network: nn.Module, replaced: Mapping[int, Any] | None = None) -> n
             f"The {type(network).__name__} cannot be copied: {error}. A network whose weights are computed by a hook "
             "(torch.nn.utils.weight_norm, spectral_norm) can, once it uses torch.nn.utils.parametrizations instead."
         ) from error
-    return copy.eval().requires_grad_(False)
+    for parameter in copy.parameters():
+        if parameter.requires_grad:  # asked for, because inside torch.func even turning off nothing is an error
+            parameter.requires_grad_(False)
+    return copy.eval()
 
 
 def with_weights(network: nn.Module, weights: Mapping[str, Tensor]) -> nn.Module:

@@ -1,0 +1,130 @@
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+import dubium.data
+from dubium.errors import DataNotFoundError, FileFormatError, OptionError, PosteriorError, PosteriorTypeError
+from dubium.posteriors import load_posterior, load_weights, posterior_record
+
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+
+
+@pytest.fixture
+def x():
+    return torch.rand(3, 1, 2, 2, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "pt", "pth"])
+@pytest.mark.parametrize("architecture", [net, net(), lambda: net()], ids=["function", "network", "lambda"])
+def test_networks_come_back_from_their_files(suffix, architecture, tmp_path, x):
+    networks, files = [net(), net()], [tmp_path / f"{index}.{suffix}" for index in range(2)]
+    for network, file in zip(networks, files, strict=True):
+        (save_file if suffix == "safetensors" else torch.save)(network.state_dict(), file)
+    loaded = load_weights(architecture, [files[0], str(files[1])])
+    for network, again in zip(networks, loaded, strict=True):
+        assert torch.equal(again(x), network(x))
+        assert not again.training
+    scaled = load_weights(architecture, files[0], mean=0.5, std=[0.25])
+    assert torch.equal(scaled[0](x), networks[0]((x - 0.5) / 0.25))
+
+
+@pytest.mark.parametrize("wrap", [lambda s: {"state_dict": s, "epoch": 3}, lambda s: {f"module.{k}": s[k] for k in s}])
+def test_checkpoints_of_training_scripts_are_understood(wrap, tmp_path, x):
+    network = net()
+    torch.save(wrap(network.state_dict()), tmp_path / "a.pt")
+    assert torch.equal(load_weights(net, tmp_path / "a.pt")[0](x), network(x))
+
+
+class Evil:
+    def __reduce__(self):
+        return os.mkdir, ("evil",)
+
+
+@pytest.mark.parametrize("content", [Evil(), {"a": Evil()}, net(), 3, {}, {"a": 1}])
+def test_a_checkpoint_with_more_than_tensors_is_refused_and_runs_nothing(content, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save(content, "a.pt")
+    with pytest.raises(FileFormatError, match=r"a\.pt"):
+        load_weights(net, "a.pt")
+    assert not Path("evil").exists()
+
+
+@pytest.mark.parametrize("name", ["a.pt", "a.safetensors"])
+def test_a_damaged_or_missing_file_is_named(name, tmp_path):
+    with pytest.raises(FileFormatError, match=f"{name} cannot be read"):
+        load_weights(net, tmp_path / name)
+    (tmp_path / name).write_bytes(b"PK\x03\x04 nonsense")
+    with pytest.raises(FileFormatError, match=f"{name} is damaged"):
+        load_weights(net, tmp_path / name)
+
+
+def test_wrong_numbers_of_things_are_refused(tmp_path):
+    save_file(net().state_dict(), tmp_path / "a.safetensors")
+    with pytest.raises(PosteriorError, match="2 architectures for 1 weight files"):
+        load_weights([net, net], [tmp_path / "a.safetensors"])
+    with pytest.raises(PosteriorError, match="No weight files"):
+        load_weights(net, [])
+    with pytest.raises(OptionError, match="give both"):
+        load_weights(net, tmp_path / "a.safetensors", mean=0.5)
+    with pytest.raises(PosteriorTypeError, match="gave a int"):
+        load_weights(lambda: 3, tmp_path / "a.safetensors")  # type: ignore[arg-type]
+    with pytest.raises(FileFormatError, match=r"1\.weight has shape \(2, 4\) instead of \(3, 4\)"):
+        load_weights(nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), tmp_path / "a.safetensors")
+
+
+def test_the_files_floating_type_is_kept(tmp_path):
+    save_file(net().double().state_dict(), tmp_path / "a.safetensors")
+    (network,) = load_weights(net, tmp_path / "a.safetensors", 0.5, 0.5)
+    assert network(torch.rand(1, 1, 2, 2, dtype=torch.float64)).dtype == torch.float64
+
+
+def test_a_name_that_is_nowhere_says_where_it_was_looked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("DUBIUM_MODELS", str(tmp_path))
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(FileFormatError, match="'svhn-cnn' here, nor under DUBIUM_MODELS, which has mine"):
+        load_posterior("svhn-cnn")
+    monkeypatch.delenv("DUBIUM_MODELS")
+    with pytest.raises(FileFormatError, match=r"DUBIUM_MODELS.*is not set"):
+        load_posterior("svhn-cnn")
+
+
+def resnet(depth, classes, shortcut):
+    return {"name": "cifar-resnet", "options": {"depth": depth, "classes": classes, "shortcut": shortcut}}
+
+
+PUBLIC = {
+    "cifar10-resnet20": ("cifar-10", 5, 0.90, resnet(20, 10, "pad"), (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "cifar100-resnets": (
+        *("cifar-100", 4, 0.70, [resnet(depth, 100, "conv") for depth in (20, 32, 44, 56)]),
+        *((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    ),
+    "svhn-cnn": ("svhn", 5, 0.89, "svhn-cnn", 0.5, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_ensembles_load_by_name_and_by_one_call_and_reach_their_accuracy(name):
+    dataset, members, accuracy, architecture, mean, std = PUBLIC[name]
+    if "DUBIUM_MODELS" not in os.environ:
+        pytest.skip("DUBIUM_MODELS is not set: no public ensembles at hand")
+    folder = Path(os.environ["DUBIUM_MODELS"]) / name
+    posterior = load_posterior(name)
+    record = posterior_record(name)
+    assert len(posterior) == members
+    x = torch.rand(2, *record.input_shape)
+    again = load_weights(architecture, sorted(folder.glob("*.safetensors")), mean=mean, std=std)
+    assert all(torch.equal(a(x), b(x)) for a, b in zip(posterior, again, strict=True))
+    try:
+        data = dubium.data.load(dataset, "test")
+    except DataNotFoundError as error:
+        pytest.skip(f"no {dataset} to measure accuracy on: {error}")
+    rows = slice(0, 300)
+    with torch.inference_mode():
+        probs = sum(network(data.batch(rows)).softmax(-1) for network in posterior)
+    assert (probs.argmax(-1) == data.labels[rows]).float().mean() > accuracy
