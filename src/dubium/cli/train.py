@@ -89,7 +89,7 @@ def pairs(options: list[str] | None) -> dict[str, Any]:
     return found
 
 
-def numbers(text: str | None, kind: type[int] | type[float]) -> tuple[float, ...] | None:
+def numbers(text: str | None, kind: type[int] | type[float]) -> tuple[int | float, ...] | None:
     """Numbers separated by commas."""
     if text is None:
         return None

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Literal
+from typing import Any
 
 from dubium.errors import OptionError, unknown
 
@@ -21,7 +21,7 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 30
     batch_size: int = 128
-    optimizer: Literal["sgd", "adam"] = "sgd"
+    optimizer: str = "sgd"
     lr: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 0.0
@@ -37,9 +37,6 @@ class Recipe:
     std: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in ("milestones", "mean", "std"):
-            value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else tuple(value))
         for name, lowest in (
             ("epochs", 1),
             ("batch_size", 1),
@@ -79,8 +76,9 @@ class Recipe:
         return replace(self, **{name: value for name, value in values.items() if value is not None})
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "options": dict(self.options)}
+        values = {**asdict(self), "options": dict(self.options)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Recipe":
-        return cls().changed(**values)
+        return cls().changed(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})

@@ -1,0 +1,134 @@
+"""Whole runs: kinds, kills, divergence, processes, the command."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from dubium.cli import app
+from dubium.errors import DivergedError, OptionError, UnknownNameError
+from dubium.models import load_vae
+from dubium.posteriors import load_posterior, posterior_record
+from dubium.training import train, train_vae
+
+TINY = {"options": {"filters": 2, "units": 8}, "epochs": 3, "batch_size": 16, "images": 64}
+
+
+def outputs(folder, x):
+    with torch.no_grad():
+        return torch.stack([network(x) for network in load_posterior(folder)])
+
+
+@pytest.mark.parametrize("kind", ["ensemble", "snapshot", "hyper-ensemble", "mc-dropout", "swag"])
+def test_every_kind_is_trained_saved_and_has_distinct_members(kind, digits, tmp_path):
+    record = train("mnist", tmp_path / "run", posterior=kind, members=3, scale="smoke", changes=TINY, threads=1)
+    found = outputs(tmp_path / "run", torch.rand(4, 1, 28, 28))
+    assert found.shape == (3, 4, 10)
+    assert not torch.equal(found[0], found[1])
+    assert not torch.equal(found[1], found[2])
+    saved = posterior_record(tmp_path / "run")
+    assert (saved.kind, saved.input_shape, len(saved.classes)) == (kind, [1, 28, 28], 10)
+    assert len(record["test"]["members"]) == 3
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["test"] == record["test"] == saved.training["test"]
+    assert lines[0]["epoch"] == 1
+    assert not (tmp_path / "run" / "training").exists()
+
+
+def test_a_finished_run_is_not_trained_again_and_other_settings_are_refused(digits, tmp_path):
+    first = train("mnist", tmp_path / "run", members=1, scale="smoke", changes=TINY, threads=1)
+    before = (tmp_path / "run" / "member-0.safetensors").stat().st_mtime_ns
+    assert train("mnist", tmp_path / "run", members=1, scale="smoke", changes=TINY) == first
+    assert (tmp_path / "run" / "member-0.safetensors").stat().st_mtime_ns == before
+    with pytest.raises(OptionError, match=r"recipe lr 0\.05, not 0\.5"):
+        train("mnist", tmp_path / "run", members=1, scale="smoke", changes={**TINY, "lr": 0.5})
+
+
+def test_killed_at_any_moment_the_same_command_ends_with_the_same_bytes(digits, tmp_path):
+    options = ["--dataset", "mnist", "--scale", "smoke", "--members", "2", "--threads", "1", "--epochs", "12"]
+    command = [sys.executable, "-c", "from dubium.cli import app; app()", "train", *options]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+    def run(name):
+        return subprocess.Popen([*command, "--out", str(tmp_path / name)], env=environment, stdout=subprocess.DEVNULL)
+
+    train("mnist", tmp_path / "whole", scale="smoke", members=2, threads=1, changes={"epochs": 12})
+    for kill in range(2):
+        process = run("killed")
+        metrics = tmp_path / "killed" / "metrics.jsonl"
+        wanted = 5 + 11 * kill  # once in the first member, once in the second
+        while process.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < wanted):
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait() == -signal.SIGKILL
+        assert not (tmp_path / "killed" / "posterior.json").exists()
+    assert run("killed").wait() == 0
+    for name in ("member-0.safetensors", "member-1.safetensors"):
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    lines = [json.loads(line) for line in (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()]
+    assert [(n["member"], n["epoch"]) for n in lines[:-1]] == [(m, e) for m in range(2) for e in range(1, 13)]
+
+
+def test_members_trained_in_processes_are_those_trained_in_turn(digits, tmp_path):
+    for name, jobs in (("one", 1), ("two", 2)):
+        train("mnist", tmp_path / name, members=2, scale="smoke", changes=TINY, threads=1, jobs=jobs)
+    for member in ("member-0.safetensors", "member-1.safetensors"):
+        assert (tmp_path / "one" / member).read_bytes() == (tmp_path / "two" / member).read_bytes()
+
+
+def test_a_member_that_diverges_is_left_out_and_says_why(digits, tmp_path, monkeypatch):
+    from dubium.training import plan
+
+    monkeypatch.setattr(plan, "varied", lambda recipe, _seed, index: recipe.changed(lr=1e30) if index == 1 else recipe)
+    events = []
+    options = {"posterior": "hyper-ensemble", "members": 3, "scale": "smoke", "changes": TINY, "threads": 1}
+    record = train("mnist", tmp_path / "run", **options, report=events.append)
+    assert list(record["diverged"]) == ["1"]
+    assert "Try a lower learning rate" in record["diverged"]["1"]
+    assert any("diverged" in event for event in events)
+    assert len(load_posterior(tmp_path / "run")) == 2
+
+
+def test_when_all_diverge_nothing_is_saved(digits, tmp_path):
+    with pytest.raises(DivergedError, match="No network is left"):
+        train("mnist", tmp_path / "run", members=1, scale="smoke", changes={**TINY, "lr": 1e30})
+    assert not (tmp_path / "run" / "posterior.json").exists()
+
+
+def test_a_vae_is_trained_resumed_and_loaded(digits, tmp_path):
+    changes = {"options": {"hidden": [16], "latent": 3}, "epochs": 2, "batch_size": 20}
+    record = train_vae("mnist", tmp_path / "vae", changes=changes, threads=1)
+    vae = load_vae(tmp_path / "vae")
+    assert vae.latent == 3
+    assert vae.decode(torch.zeros(2, 3)).shape == (2, 1, 28, 28)
+    assert record["test_loss"] > 0
+    assert train_vae("mnist", tmp_path / "vae", changes=changes) == record
+
+
+def test_the_command_prints_the_accuracy_and_unknown_values_in_a_sentence(digits, tmp_path):
+    run = CliRunner().invoke
+    options = ["--dataset", "mnist", "--scale", "smoke", "--members", "1", "--out", str(tmp_path / "run")]
+    done = run(app, ["train", *options, "--epochs", "1", "--option", "filters=2", "--milestones", "1", "--cycles", "0"])
+    assert done.exit_code == 0, done.output
+    assert "of 40 test images together" in done.output
+    wrong = run(app, ["train", "--dataset", "mnist", "--posterior", "ensembel", "--out", str(tmp_path / "b")])
+    assert wrong.exit_code == 2
+    assert "Did you mean 'ensemble'" in wrong.output
+    vae = run(app, ["train-vae", "--dataset", "mnist", "--hidden", "8", "--epochs", "1", "--out", str(tmp_path / "v")])
+    assert "nats per test image" in vae.output
+
+
+def test_images_without_labels_cannot_be_trained_on(digits, tmp_path):
+    with pytest.raises(UnknownNameError, match="No posterior called"):
+        train("mnist", tmp_path / "run", posterior="x")
+    import numpy as np
+
+    np.save(tmp_path / "a.npy", np.zeros((3, 28, 28), np.uint8))
+    with pytest.raises(OptionError, match="no labels"):
+        train(str(tmp_path / "a.npy"), tmp_path / "run")
