@@ -6,6 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from dubium.cli import data
+from dubium.cli.demo import demo
 from dubium.cli.train import train
 from dubium.cli.train_vae import train_vae
 from dubium.errors import DubiumError
@@ -28,6 +29,7 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     help="Which pixels make a Bayesian neural network unsure, and what can be done about it?",
 )
+app.command("demo")(demo)
 app.add_typer(data.app, name="data")
 app.command("train")(train)
 app.command("train-vae")(train_vae)

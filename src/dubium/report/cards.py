@@ -1,0 +1,90 @@
+"""The gallery: a card per image, with its maps, its scores and the networks' votes."""
+
+from collections.abc import Callable, Mapping
+from html import escape
+from pathlib import PurePath
+
+from dubium.figures import picture
+from dubium.report.pictures import img, likely, place_of_peak, row_image, row_overlay
+from dubium.run.store import Row
+from dubium.types import KINDS
+
+Namer = Callable[[int], str]
+
+
+def card(row: Row, name: Namer, most: float) -> str:
+    """One image's card; `most` is the score that fills a bar."""
+    wrong = row.label is not None and row.label != row.prediction
+    numbers = {**row.scores(), "confidence": float(row.probs[row.prediction]), "id": row.id}
+    data = " ".join(f'data-{key}="{value:.6g}"' for key, value in numbers.items())
+    return (
+        f'<article class="card{" wrong" if wrong else ""}" {data}>'
+        f"<header><h3>{verdict(row, name)}</h3>{origin(row)}</header>"
+        f"{maps(row, most)}{votes(row, name)}</article>"
+    )
+
+
+def origin(row: Row) -> str:
+    """Where the image comes from: its file's name, or its number."""
+    if row.path is None:
+        return f"<small>#{row.id}</small>"
+    return f'<small title="{escape(row.path)}">{escape(PurePath(row.path).name)}</small>'
+
+
+def verdict(row: Row, name: Namer) -> str:
+    """What the networks say together, and whether it is so."""
+    says = f"{escape(name(row.prediction))}, {row.probs[row.prediction]:.0%}".replace("%", " %")
+    if row.label is None:
+        return says
+    if row.label == row.prediction:
+        return f'{says} <span class="verdict right">✓ right</span>'
+    return f'{says} <span class="verdict"><em>✗ it is {escape(name(row.label))}</em></span>'
+
+
+def maps(row: Row, most: float) -> str:
+    """The image, and the maps there are over it, each with its score as a bar."""
+    title = f"Image {row.id}"
+    parts = [f"<figure>{img(picture(row_image(row)), title)}<figcaption>image</figcaption></figure>"]
+    drawn = row.maps()
+    for kind in KINDS:
+        score = getattr(row, kind)
+        caption = f"<figcaption>{kind} <b>{score:.3f}</b></figcaption>{bar(score, most)}"
+        if kind in drawn:
+            alt = f"{kind.capitalize()} uncertainty over image {row.id}: {score:.3f} nats, most at the "
+            picture_ = img(row_overlay(row, kind), alt + place_of_peak(drawn[kind]))
+            parts.append(f'<figure class="{kind}">{picture_}{caption}</figure>')
+        else:
+            parts.append(f'<figure class="{kind}">{caption}</figure>')
+    return f'<div class="maps">{"".join(parts)}</div>'
+
+
+def bar(score: float, most: float) -> str:
+    width = 100 * min(1.0, max(0.0, score / most)) if most > 0 else 0
+    return f'<div class="bar" aria-hidden="true"><i style="width:{width:.1f}%"></i></div>'
+
+
+def votes(row: Row, name: Namer) -> str:
+    """The likeliest classes: their mean probability as a bar, each network's as a tick."""
+    rows, classes = [], likely(row)
+    for k in classes:
+        ticks = "".join(f'<u style="left:{100 * p:.1f}%"></u>' for p in row.members[:, k])
+        each = ", ".join(f"{p:.0%}" for p in row.members[:, k])
+        label = escape(f"{name(k)}: {row.probs[k]:.0%} together; each network: {each}", quote=True)
+        called = escape(name(k))
+        rows.append(
+            f'<div class="vote" role="img" aria-label="{label}"><span title="{called}">{called}</span>'
+            f'<span class="track"><i style="width:{100 * row.probs[k]:.1f}%"></i>{ticks}</span>'
+            f"<span>{row.probs[k]:.0%}</span></div>".replace("%</span>", " %</span>")
+        )
+    width = min(14, 1 + max(len(name(k)) for k in classes))
+    return f'<div class="votes" style="--label:{width}ch">{"".join(rows)}</div>'
+
+
+def sort_options(first: str) -> Mapping[str, str]:
+    """What the gallery can be sorted by: value and label."""
+    kinds = [first, *(kind for kind in KINDS if kind != first)]
+    return {f"{kind}:-1": f"most {kind} uncertainty" for kind in kinds} | {
+        "confidence:1": "least confident",
+        "confidence:-1": "most confident",
+        "id:1": "original order",
+    }

@@ -1,0 +1,173 @@
+"""One self-contained HTML page about a run: no script is needed to read it, and nothing is fetched from anywhere."""
+
+from collections.abc import Sequence
+from html import escape
+from importlib.resources import files
+from math import log
+from pathlib import Path, PurePath
+from typing import Any
+
+from dubium.files import write_atomically
+from dubium.report.cards import card, sort_options
+from dubium.report.pictures import heat, img
+from dubium.report.plots import horizontal_bars, reliability, score_distribution
+from dubium.report.summary import MeanMap, Summary, summarise
+from dubium.report.tables import settings_table, skipped_table
+from dubium.run.store import Results, Row, open_results
+from dubium.types import KINDS
+
+FILE = "index.html"
+GALLERY = 200  # cards on a page
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+KINDS_IN_WORDS = {
+    "total": "all doubt about the class: the entropy of the networks' mean prediction.",
+    "aleatoric": "doubt that the networks share, because the image itself is ambiguous.",
+    "epistemic": "disagreement between the networks, which more or better training data would reduce.",
+}
+
+
+def write_page(folder: Path | str, *, gallery: int = GALLERY, title: str | None = None) -> Path:
+    """Build `folder/index.html` from `folder/results` alone; its address."""
+    results = open_results(folder)
+    path = Path(folder) / FILE
+    write_atomically(path, page(results, gallery=gallery, title=title))
+    return path
+
+
+def page(results: Results, *, gallery: int = GALLERY, title: str | None = None) -> str:
+    """The page's text."""
+    summary, mean, shown = summarise(results), MeanMap(), list[Row]()
+    for row in results.rows(results.explained):
+        mean.add(row)
+        if len(shown) < gallery:
+            shown.append(row)
+    settings = results.about["settings"]
+    title = title or f"What makes it unsure: {subject(settings)}"
+    skipped = results.skipped()
+    body = [
+        header(title, lead(results, summary), facts(summary, skipped)),
+        "<main>",
+        problems(skipped),
+        '<h2 id="summary">All images</h2>',
+        f'<div class="plots">{"".join(panels(summary, mean))}</div>',
+        gallery_section(shown, results.explained_count(), summary, settings["kinds"][0]),
+        "<h2>How it was made</h2>",
+        reading(),
+        f"<details><summary>Settings and versions</summary>{settings_table(results.about)}</details>",
+        "</main>",
+    ]
+    return document(title, "".join(body))
+
+
+def document(title: str, body: str) -> str:
+    """A whole HTML document around a body."""
+    style, script = (files("dubium.report").joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark">'
+        f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{style}</style></head><body>'
+        f"{body}<footer>Made by dubium. Nothing on this page is loaded from anywhere else.</footer>"
+        f"<script>{script}</script></body></html>\n"
+    )
+
+
+def header(title: str, lead: str, facts: Sequence[tuple[str, str]]) -> str:
+    items = "".join(f"<li><b>{escape(value)}</b><span>{escape(name)}</span></li>" for name, value in facts)
+    return f'<header><h1>{escape(title)}</h1><p class="lead">{lead}</p><ul class="facts">{items}</ul></header>'
+
+
+def subject(settings: dict[str, Any]) -> str:
+    """What was explained, in a word or two."""
+    images = settings["images"]
+    if "dataset" in images:
+        return str(images["dataset"])
+    first, *others = (PurePath(name).name or name for name in images["files"])
+    return f"{first} and {len(others)} more" if others else str(first)
+
+
+def lead(results: Results, summary: Summary) -> str:
+    about, explained = results.about, results.explained_count()
+    settings, members = about["settings"], about["posterior"]["members"]
+    networks = f"{members} network{'s' * (members != 1)}"
+    text = f"{summary.images:,} images were shown to {networks}."
+    if explained and explained < summary.images:
+        text += f" The {explained:,} with the most {settings['kinds'][0]} uncertainty were explained"
+    elif explained:
+        text += " All were explained"
+    text += f" with {settings['method']}: the maps say which pixels raise the doubt." if explained else ""
+    single = " With a single network nothing can disagree, so epistemic uncertainty is zero." if members == 1 else ""
+    return escape(text + single)
+
+
+def facts(summary: Summary, skipped: Sequence[Any]) -> list[tuple[str, str]]:
+    found = [("images", f"{summary.images:,}")]
+    if summary.accuracy is not None:
+        found.append((f"right of {summary.labelled:,} labelled", f"{summary.accuracy:.1%}".replace("%", " %")))
+        found.append(("calibration error", f"{summary.calibration_error:.3f}"))
+    found += [(f"mean {kind}, nats", f"{summary.sums[kind] / max(1, summary.images):.3f}") for kind in KINDS]
+    return found + ([("files skipped", f"{len(skipped):,}")] if skipped else [])
+
+
+def problems(skipped: Sequence[dict[str, str]]) -> str:
+    if not skipped:
+        return ""
+    count = "1 file was" if len(skipped) == 1 else f"{len(skipped):,} files were"
+    count += (
+        " skipped, because they could not be read" if len(skipped) > 1 else " skipped, because it could not be read"
+    )
+    return f'<div class="warning"><details><summary>{count}</summary>{skipped_table(skipped)}</details></div>'
+
+
+def panels(summary: Summary, mean: MeanMap) -> list[str]:
+    """The summary plots there is something to say with."""
+    found = [panel("Scores", "How many images have which score, in nats (logarithmic).", score_distribution(summary))]
+    if summary.labelled:
+        text = "Share of right answers at each confidence; darker bars have more images. On the line, it is honest."
+        found.append(panel("Reliability", text, reliability(summary)))
+    if summary.doubt:
+        pairs = [
+            (f"{summary.name(a)} or {summary.name(b)}", n, f"{n:.1f}") for (a, b), n in summary.doubt.most_common(7)
+        ]
+        text = "The two likeliest classes; the sum of the second one's probability over images."
+        found.append(panel("Most confused classes", text, horizontal_bars(pairs, "Most confused classes")))
+    if summary.mistakes:
+        wrong = [
+            (f"{summary.name(a)}, said {summary.name(b)}", n, str(n)) for (a, b), n in summary.mistakes.most_common(7)
+        ]
+        found.append(panel("Mistakes", "What it is, and what was said.", horizontal_bars(wrong, "Mistakes", "total")))
+    if means := mean.means():
+        pictures = {kind: img(heat(array), f"Mean {kind} map of {mean.count} images") for kind, array in means.items()}
+        figures = "".join(
+            f"<figure>{picture}<figcaption>{kind}</figcaption></figure>" for kind, picture in pictures.items()
+        )
+        text = f"Where the doubt lies on average over {mean.count:,} explained images; each on a scale of its own."
+        found.append(panel("Mean maps", text, f'<div class="means" style="--columns:{len(means)}">{figures}</div>'))
+    return found
+
+
+def panel(title: str, words: str, content: str) -> str:
+    return f'<section class="panel"><h3>{escape(title)}</h3><p>{escape(words)}</p>{content}</section>'
+
+
+def gallery_section(shown: Sequence[Row], explained: int, summary: Summary, first: str) -> str:
+    if not shown:
+        return ""
+    most = max((row.total for row in shown), default=0.0) or log(2)
+    options = "".join(f'<option value="{value}">{label}</option>' for value, label in sort_options(first).items())
+    mistakes = any(row.label is not None and row.label != row.prediction for row in shown)
+    only = '<label><input type="checkbox" id="mistakes"> mistakes only</label>' if mistakes else ""
+    limit = f" The first {len(shown)} of {explained:,} are on this page." if explained > len(shown) else ""
+    return (
+        f'<h2 id="gallery">Image by image</h2><p class="lead">Bright pixels raise the doubt. Each map has a scale of '
+        f"its own; a full bar is {most:.2f} nats. Below: the mean probability of a class as a bar, each network's "
+        f'as a tick.{limit}</p><div class="controls"><label class="needs-script">sort by '
+        f'<select id="sort">{options}</select></label>{only}<span class="scale">less <i></i> more</span></div>'
+        f'<div class="gallery">{"".join(card(row, summary.name, most) for row in shown)}</div>'
+    )
+
+
+def reading() -> str:
+    items = "".join(f"<li><b>{kind}</b>: {escape(words)}</li>" for kind, words in KINDS_IN_WORDS.items())
+    return f"<p>Uncertainty is measured in nats; total = aleatoric + epistemic.</p><ul>{items}</ul>"

@@ -1,0 +1,112 @@
+"""Images and overlays of stored rows: inline for pages, and as PNG files."""
+
+import base64
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from matplotlib import colormaps
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor
+
+from dubium.data.fit import resized
+from dubium.data.image_files import read_image
+from dubium.figures import COLOURS, OPACITY, brightness, overlay, picture
+from dubium.run.store import Array, Row
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SMALL = 96  # images up to this many pixels a side are shown pixel by pixel
+MOST_CLASSES = 5
+
+
+def row_image(row: Row) -> Float[Tensor, "C H W"]:
+    """The thumbnail's pixels; grey if there is none."""
+    if row.thumbnail is None:
+        return torch.full((1, row.height, row.width), 0.5)
+    return read_image(row.thumbnail)
+
+
+def row_overlay(row: Row, kind: str, opacity: float = OPACITY) -> NDArray[Any]:
+    """A map over the thumbnail, at the thumbnail's size."""
+    image = row_image(row)
+    array = torch.from_numpy(row.maps()[kind].copy())
+    return overlay(image, resized(array[None], image.shape[1:])[0], opacity)
+
+
+def heat(array: Array) -> NDArray[Any]:
+    """A map in its colours alone."""
+    return np.asarray(colormaps[COLOURS](brightness(torch.from_numpy(np.array(array))))[..., :3])
+
+
+def encoded(array: NDArray[Any]) -> str:
+    """A picture (H, W, 3) in [0, 1] as a data address: PNG if it is small, else WebP."""
+    stream, small = io.BytesIO(), max(array.shape[:2]) <= SMALL
+    image = Image.fromarray((np.clip(array, 0, 1) * 255).round().astype(np.uint8))
+    image.save(stream, "PNG", optimize=True) if small else image.save(stream, "WEBP", quality=85)
+    kind = "png" if small else "webp"
+    return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"
+
+
+def img(array: NDArray[Any], alt: str) -> str:
+    """An image element; `alt` is escaped already."""
+    height, width = array.shape[:2]
+    pixels = ' class="pixels"' if max(height, width) <= SMALL else ""
+    return f'<img{pixels} src="{encoded(array)}" alt="{alt}" width="{width}" height="{height}" loading="lazy">'
+
+
+def place_of_peak(array: Array) -> str:
+    """Where a map is strongest, in words."""
+    row, column = np.unravel_index(int(array.argmax()), array.shape)
+    vertical = ("top", "middle", "bottom")[min(2, 3 * int(row) // array.shape[0])]
+    horizontal = ("left", "centre", "right")[min(2, 3 * int(column) // array.shape[1])]
+    return f"{vertical} {horizontal}"
+
+
+def likely(row: Row, most: int = MOST_CLASSES) -> list[int]:
+    """The classes worth showing: the two likeliest, and others that some network gives 2 %."""
+    order = np.argsort(-row.probs, kind="stable")[:most].tolist()
+    return [k for place, k in enumerate(order) if place < 2 or row.members[:, k].max() >= 0.02]
+
+
+def row_figure(row: Row, names: Sequence[str] | None, title: str = "") -> "Figure":
+    """Image, maps, scores and the networks' probabilities of one row."""
+    from matplotlib.figure import Figure
+
+    kinds = list(row.maps())
+    figure = Figure(figsize=(2.1 * (1 + len(kinds)) + 2.8, 2.75), dpi=110)
+    axes = figure.subplots(1, 2 + len(kinds), width_ratios=[1] * (1 + len(kinds)) + [1.15])
+    figure.subplots_adjust(left=0.01, right=0.985, bottom=0.16, top=0.8, wspace=0.08)
+    axes[0].imshow(picture(row_image(row)), interpolation="nearest")
+    axes[0].set_title("image", fontsize=10)
+    for axis, kind in zip(axes[1:-1], kinds, strict=True):
+        axis.imshow(row_overlay(row, kind), interpolation="nearest")
+        axis.set_title(f"{kind} {getattr(row, kind):.3f} nats", fontsize=10)
+    for axis in axes[:-1]:
+        axis.axis("off")
+    draw_votes(axes[-1], row, names)
+    figure.suptitle(title, x=0.012, ha="left", fontsize=10.5, fontweight="bold")
+    return figure
+
+
+def draw_votes(axis: Any, row: Row, names: Sequence[str] | None) -> None:
+    """Mean probability as a bar, each network's as a tick."""
+    classes = likely(row)
+    places = range(len(classes))
+    axis.barh(places, [row.probs[k] for k in classes], height=0.6, color="#9cc3df")
+    for place, k in zip(places, classes, strict=True):
+        axis.plot(
+            row.members[:, k], [place] * len(row.members), "|", color="#1c1d22", markersize=11, markeredgewidth=1.4
+        )
+    axis.set(xlim=(0, 1), ylim=(len(classes) - 0.4, -0.6), yticks=list(places))
+    axis.set_yticklabels([names[k] if names else str(k) for k in classes], fontsize=9)
+    axis.tick_params(labelsize=8, length=2)
+    axis.set_title(f"probabilities of {len(row.members)} networks", fontsize=10)
+    axis.spines[["top", "right"]].set_visible(False)
+    box = axis.get_position()
+    axis.set_position((box.x0 + 0.03, box.y0, box.width - 0.03, box.height))

@@ -1,0 +1,39 @@
+"""PNG files of a run: one per explained image."""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path, PurePath
+
+from dubium.files import written_atomically
+from dubium.report.pictures import row_figure
+from dubium.run.store import Results, Row, open_results
+
+FOLDER = "png"
+
+
+def write_pngs(folder: Path | str, *, most: int | None = None) -> Iterator[Path]:
+    """Draw image, maps, scores and probabilities of each explained image, most uncertain first, into `folder/png`."""
+    results = open_results(folder)
+    names = results.about.get("classes")
+    for rank, row in enumerate(islice(results.rows(results.explained), most)):
+        path = Path(folder) / FOLDER / f"{rank:04}-{stem(row)}.png"
+        with written_atomically(path) as beside:
+            row_figure(row, names, caption(row, results)).savefig(beside, format="png")
+        yield path
+
+
+def stem(row: Row) -> str:
+    """A name for a row's file: that of its image, or its number."""
+    return str(row.id) if row.path is None else PurePath(row.path).stem
+
+
+def caption(row: Row, results: Results) -> str:
+    names = results.about.get("classes")
+
+    def name(index: int) -> str:
+        return str(names[index]) if names and index < len(names) else str(index)
+
+    says = f"{stem(row)}: {name(row.prediction)}, {row.probs[row.prediction]:.0%}"
+    if row.label is None or row.label == row.prediction:
+        return says
+    return f"{says} (it is {name(row.label)})"

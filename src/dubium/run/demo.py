@@ -1,0 +1,26 @@
+"""What is embedded in the package: an ensemble of five small networks, and 64 MNIST test images."""
+
+from pathlib import Path
+
+import dubium.run
+from dubium.data.dataset import Dataset
+from dubium.errors import FileFormatError
+from dubium.posteriors.ensemble import read_tensors
+
+NAME = "demo"
+
+
+def demo_folder() -> Path:
+    """Where the embedded files are."""
+    return Path(dubium.run.__file__).parents[1] / "demo"
+
+
+def demo_digits() -> Dataset:
+    """The embedded digits: the 32 most uncertain ones of the test set first, then 32 others."""
+    file = demo_folder() / "digits.safetensors"
+    tensors = read_tensors(file)
+    if {"images", "labels"} - tensors.keys():
+        raise FileFormatError(f"{file} holds {', '.join(tensors)}; expected images and labels. Install dubium again.")
+    images = tensors["images"]
+    images = images if images.ndim == 4 else images[:, None]
+    return Dataset(images, tensors["labels"].long(), tuple("0123456789"), NAME, "test")

@@ -1,0 +1,73 @@
+"""What a run over a dataset is: plain data, so that it can be stored beside the results and sent elsewhere."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dubium.attribution._vjp import DEFAULT_MEMORY, parse_memory
+from dubium.checks import check_kinds, check_number
+from dubium.data.fit import FITS
+from dubium.errors import OptionError, lookup
+from dubium.types import KINDS
+
+RANKED = ("epistemic", "total", "aleatoric")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that decides the bytes of the results.
+
+    Args:
+        posterior: {"run": folder, name or "demo"}, with {"architecture": "module:factory"} if its networks are the
+            user's own; or {"factory": "module:factory", "weights": [...], "mean": [...], "std": [...]}.
+        images: {"files": [...]} of images, folders and patterns, or {"dataset": "name:split"}.
+        kinds: the maps to draw; the first ranks the images.
+        top: how many of the most uncertain images to explain; None for all, 0 for none.
+        only: the images to explain instead, by their place in the source.
+        fit: how an image of another size is brought to the networks'.
+        input_shape: (C, H, W) of the networks, where the posterior does not say.
+        classes: their names, where the posterior does not say.
+        threads: of torch; float32 sums depend on it in the last digits.
+    """
+
+    posterior: Mapping[str, Any]
+    images: Mapping[str, Any]
+    method: str = "ua-backprop"
+    kinds: tuple[str, ...] = RANKED
+    options: Mapping[str, Any] = field(default_factory=dict)
+    top: int | None = None
+    only: tuple[int, ...] | None = None
+    fit: str = "stretch"
+    input_shape: tuple[int, ...] | None = None
+    classes: tuple[str, ...] | None = None
+    memory: int | str = DEFAULT_MEMORY
+    seed: int = 0
+    batch: int = 32
+    threads: int | None = None
+
+    def __post_init__(self) -> None:
+        check_kinds(self.kinds)
+        lookup("fit", dict.fromkeys(FITS), self.fit)
+        parse_memory(self.memory)
+        check_number("batch", self.batch, whole=True)
+        if self.top is not None:
+            check_number("top", self.top, above=-1, whole=True)
+        if self.threads is not None:
+            check_number("threads", self.threads, whole=True)
+        if self.input_shape is not None and (len(self.input_shape) != 3 or min(self.input_shape) < 1):
+            raise OptionError(f"input_shape is {self.input_shape}; expected channels, height and width: 3,32,32.")
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON holds it."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> "Settings":
+        """The inverse of `plain`."""
+        values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in plain.items()}
+        return cls(**values)
+
+
+def map_kinds(settings: Settings) -> tuple[str, ...]:
+    """The kinds to draw, in the usual order."""
+    return tuple(kind for kind in KINDS if kind in settings.kinds)
