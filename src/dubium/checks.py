@@ -155,3 +155,7 @@ def number(count: int, noun: str) -> str:
 
 def listed(indices: list[int], most: int = 5) -> str:
     return ", ".join(map(str, indices[:most])) + (", ..." if len(indices) > most else "")
+
+
+def silent(_done: int, _all: int) -> None:
+    """No progress to report."""

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution import ATTRIBUTORS
+from dubium.attribution import ATTRIBUTORS, RELEVANCES
 from dubium.attribution._resolve import attributor, bound, check_options, options_of
 from dubium.attribution._vjp import DEFAULT_MEMORY, parse_memory
 from dubium.attribution.fullgrad import fullgrad_completeness as completeness
@@ -20,6 +20,7 @@ from dubium.checks import (
     check_number,
     check_output,
     check_posterior,
+    silent,
     warn_if_single,
 )
 from dubium.errors import PosteriorError, UnknownNameError, unknown
@@ -121,7 +122,7 @@ def chosen(method: object, options: Mapping[str, Any], channels: int) -> tuple[s
         known = options_of(function)
         check_options(name, known, options)
         return name, function, {**known, **options}
-    _, function = attributor(options.get("relevance", "fullgrad"), ATTRIBUTORS, "relevance")
+    _, function = attributor(options.get("relevance", "fullgrad"), RELEVANCES, "relevance")
     known = UA_OPTIONS | options_of(function)
     check_options(UA_BACKPROP, known | ({"rescale": None}), options)  # only FullGrad has rescale, others ignore it
     settings = {**known, **{name: value for name, value in options.items() if name in known}}
@@ -135,7 +136,7 @@ def through_logits(
     networks: Posterior, x: Images, logits: Logits, settings: Mapping[str, Any], context: Mapping[str, Any]
 ) -> Maps:
     """UA-Backprop, with what its settings leave to the relevance bound to it."""
-    _, function = attributor(settings["relevance"], ATTRIBUTORS, "relevance")
+    _, function = attributor(settings["relevance"], RELEVANCES, "relevance")
     own = {name: value for name, value in settings.items() if name not in UA_OPTIONS}
     quiet = {**context, "progress": silent, "signed": False}
     return ua_backprop(
@@ -152,25 +153,28 @@ def through_logits(
 
 
 @dataclass(frozen=True)
-class Float32:
-    """A half-precision posterior, each network copied to float32, so that nothing overflows."""
+class Plain:
+    """A posterior's networks without what torch.compile wrapped around them; in float32 if they are in half precision,
+    so that nothing overflows."""
 
     posterior: Posterior
+    half: bool
 
     def __len__(self) -> int:
         return len(self.posterior)
 
     def __iter__(self) -> Iterator[nn.Module]:
-        return (deepcopy(network).float() for network in self.posterior)
+        for network in self.posterior:
+            plain = getattr(network, "_orig_mod", network)
+            yield deepcopy(plain).float() if self.half else plain
 
 
 def prepared(posterior: Posterior, x: Images) -> tuple[Posterior, Images]:
     """Checked networks, and images that autograd may save, both in at least float32."""
     for index, network in enumerate(posterior):
         check_network(network, index, x)
-    if x.dtype in (torch.float16, torch.bfloat16):
-        return Float32(posterior), x.float()
-    return posterior, x.clone() if x.is_inference() else x.detach()
+    half = x.dtype in (torch.float16, torch.bfloat16)
+    return Plain(posterior, half), x.float() if half else x.clone() if x.is_inference() else x.detach()
 
 
 def predict(posterior: Posterior, x: Images, memory: int) -> Logits:
@@ -205,7 +209,3 @@ def assembled(
         input_shape=tuple(x.shape),
         **about,
     )
-
-
-def silent(_done: int, _all: int) -> None:
-    """No progress to report."""

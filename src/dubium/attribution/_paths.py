@@ -1,0 +1,73 @@
+"""Slopes at many points per image, and the integrals along paths that are made of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from dubium.attribution._vjp import cost, one_hot, pullback
+from dubium.errors import OptionError, lookup
+from dubium.types import Images, Maps, Progress, Target
+
+Path = Callable[[slice, Int[Tensor, " n"]], Float[Tensor, "n b C H W"]]
+"""Which images and which steps -> one point per step and image."""
+
+Start = str | Tensor | Sequence[Tensor]
+STARTS = {"white": 1.0, "black": 0.0}
+
+
+def slopes_along(
+    network: nn.Module, x: Images, target: Target, path: Path, steps: int, *, memory: int, progress: Progress
+) -> Iterator[tuple[slice, Int[Tensor, " n"], Float[Tensor, "n b T C H W"]]]:
+    """Slopes of every target at every step: some images and some steps at a time, as many as memory and cache allow."""
+    points, targets = (measured := cost(network, x, target)).chunks(len(x) * steps, memory)
+    images = max(1, min(len(x), points // steps))
+    count = max(1, min(steps, points // images))
+    numbers = torch.arange(steps, device=x.device)
+    for first in range(0, len(x), images):
+        which = slice(first, min(len(x), first + images))
+        for some in numbers.split(count):
+            points_there = path(which, some)
+            scores, pull = pullback(lambda x: target(network(x.clone())), points_there.flatten(0, 1))
+            slopes = torch.cat([pull(cotangents)[0] for _, cotangents in one_hot(scores, targets)])
+            yield which, some, slopes.view(measured.targets, *points_there.shape).movedim(0, 2)
+            progress(first * steps + (which.stop - first) * (int(some[-1]) + 1), len(x) * steps)
+
+
+def straight_line(
+    network: nn.Module, x: Images, target: Target, start: Images, steps: int, *, memory: int, progress: Progress
+) -> Float[Tensor, "B T C H W"]:
+    """Integrated gradients from `start` (one image, or one per image of x) to x, by the midpoint rule."""
+    start = start.expand_as(x)
+
+    def path(images: slice, some: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
+        return start[images] + ((some + 0.5) / steps).to(x).view(-1, 1, 1, 1, 1) * (x - start)[images]
+
+    total: list[Tensor] = []
+    for images, some, slopes in slopes_along(network, x, target, path, steps, memory=memory, progress=progress):
+        if some[0] == 0:
+            total.append(torch.zeros_like(slopes[0]))
+        total[-1] += slopes.sum(0)
+    return torch.cat(total) * ((x - start) / steps)[:, None]
+
+
+def starts(start: Start, x: Images) -> list[Images]:
+    """The images where paths may begin, each (1, C, H, W)."""
+    if isinstance(start, str):
+        return [x.new_full((1, *x.shape[1:]), lookup("start", STARTS, start))]
+    many = [start] if isinstance(start, Tensor) else list(start)
+    if not many:
+        raise OptionError("start is an empty list; give at least one image (C, H, W), 'white' or 'black'.")
+    for image in many:
+        if not isinstance(image, Tensor) or image.shape[-3:] != x.shape[1:] or image.numel() != x[0].numel():
+            given = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__
+            raise OptionError(f"start is {given}; an image of shape {tuple(x.shape[1:])} is needed, or a list of them.")
+        if not image.isfinite().all():
+            raise OptionError("start has NaN or infinity; give an image of finite pixels.")
+    return [image.to(x).view(1, *x.shape[1:]) for image in many]
+
+
+def reduced(attributions: Float[Tensor, "B T C H W"], signed: bool) -> Maps:
+    """On uncertainty, the sum over channels, which adds up to a difference; as a relevance, the mean absolute value."""
+    return attributions.sum(2) if signed else attributions.abs().mean(2)

@@ -1,0 +1,99 @@
+"""Grad-CAM (Selvaraju et al., 2017, arXiv:1610.02391)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import interpolate
+from torch.nn.modules.conv import _ConvNd
+
+from dubium.attribution._probes import Term, added
+from dubium.attribution._vjp import DEFAULT_MEMORY, cost, one_hot, pullback
+from dubium.errors import OptionError, UnknownNameError, unknown
+from dubium.posteriors.stack import Stack
+from dubium.types import Images, Maps, Target
+
+Layer = str | nn.Module | None
+
+
+def grad_cam(
+    network: nn.Module, x: Images, target: Target, *, layer: Layer = None, memory: int = DEFAULT_MEMORY
+) -> Maps:
+    """Credit each pixel with the features above it, weighted by how much each channel moves the target.
+
+    `layer` is a layer's name, or the layer itself; None is the convolution executed last. Of a stacked posterior each
+    network has one, and their maps are averaged.
+    """
+    members = list(network.networks) if isinstance(network, Stack) else [network]
+    chosen = {chosen_layer(member, x[:1], layer) for member in members}
+    images, targets = cost(network, x, target).chunks(len(x), memory)
+    maps: list[Maps] = []
+    for part in x.split(images):
+        features = executed(network, part, list(chosen))
+        last = {term.layer: i for i, term in enumerate(features)}.values()  # a layer used twice: its last output
+
+        def scores(*probes: Tensor, part: Images = part, features: list[Term] = features) -> Tensor:
+            with added(probes, features):
+                return target(network(part.clone()))
+
+        value, pull = pullback(scores, *[part.new_zeros(()).expand(term.shape) for term in features])
+        rows = []
+        for _, cotangents in one_hot(value, targets):
+            gradients = pull(cotangents)
+            cams = [weighted(gradients[i], features[i].bias, part) for i in last]
+            rows.append(torch.stack(cams).mean(0))
+        maps.append(torch.cat(rows).movedim(0, 1))
+    return torch.cat(maps)
+
+
+def weighted(
+    gradient: Float[Tensor, "t B C h w"], features: Float[Tensor, "B C h w"], x: Images
+) -> Float[Tensor, "t B H W"]:
+    """The positive part of the features' sum, each channel by its mean gradient, at the size of the image."""
+    cam = torch.einsum("tbc,bchw->tbhw", gradient.mean((3, 4)), features).relu()
+    return interpolate(cam, size=x.shape[2:], mode="bilinear", align_corners=False)
+
+
+def executed(network: nn.Module, x: Images, layers: Sequence[nn.Module]) -> list[Term]:
+    """Run the network once: outputs of the layers, in order of execution."""
+    terms: list[Term] = []
+
+    def note(layer: nn.Module, _args: Any, out: Any) -> None:
+        if not isinstance(out, Tensor) or out.ndim != 4:
+            given = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+            raise OptionError(
+                f"The layer {type(layer).__name__} puts out {given}; Grad-CAM needs feature maps (B, C, h, w). "
+                "Name another with layer=."
+            )
+        terms.append(Term(layer, out.shape, out.clone(), 1))  # a copy: what follows may work in place
+
+    handles = [layer.register_forward_hook(note) for layer in layers]
+    try:
+        network(x.clone())
+    finally:
+        for handle in handles:
+            handle.remove()
+    return terms
+
+
+def chosen_layer(network: nn.Module, x: Images, layer: Layer) -> nn.Module:
+    """The layer of that name, or the convolution that this network executes last."""
+    named: dict[str, nn.Module] = {name: module for name, module in network.named_modules() if name}
+    if isinstance(layer, nn.Module):
+        if layer not in named.values():
+            raise OptionError(
+                f"The layer {type(layer).__name__} is not part of every network. Give its name instead: "
+                f"{', '.join(list(named)[:8])}, ..."
+            )
+        return layer
+    if layer is not None:
+        if layer not in named:
+            raise UnknownNameError(unknown("layer", layer, named))
+        return named[layer]
+    convolutions = [module for module in network.modules() if isinstance(module, _ConvNd)]
+    ran = executed(network, x, convolutions)
+    if not ran:
+        raise OptionError(f"{type(network).__name__} executes no convolution. Name a layer with layer=.")
+    return ran[-1].layer

@@ -1,0 +1,97 @@
+"""Guided integrated gradients (Kapishnikov et al., 2021, arXiv:2106.09788): a path around noisy slopes."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from dubium.attribution._paths import Start, reduced, starts
+from dubium.attribution._vjp import DEFAULT_MEMORY, cost
+from dubium.checks import check_number, silent
+from dubium.types import Images, Maps, Progress, Target
+
+FRACTION = 0.25  # of the pixels, those of least slope, move first
+DISTANCE = 0.02  # how far a pixel may stray from the straight line
+
+Rows = Float[Tensor, "rows N"]
+Slope = Callable[[Rows], Rows]
+
+
+def guided_ig(
+    network: nn.Module,
+    x: Images,
+    target: Target,
+    *,
+    steps: int = 100,
+    start: Start = "white",
+    signed: bool = True,
+    memory: int = DEFAULT_MEMORY,
+    progress: Progress = silent,
+) -> Maps:
+    """Credit each pixel with its part of the change along a path that moves pixels of small slope first.
+
+    Each image and target has a path of its own; several starts are averaged.
+    """
+    check_number("steps", steps, whole=True)
+    origins = starts(start, x)
+    measured = cost(network, x, target)
+    pairs = torch.cartesian_prod(torch.arange(len(x)), torch.arange(measured.targets)).to(x.device)
+    size, _ = measured._replace(targets=1).chunks(len(pairs), memory)
+    total = x.new_zeros(len(pairs), *x.shape[1:])
+    for origin in origins:
+        for first in range(0, len(pairs), size):
+            image, which = pairs[first : first + size].T
+            end = x[image].flatten(1)
+            begin = origin.flatten(1).expand_as(end)
+
+            def slope(at: Rows, which: Int[Tensor, " rows"] = which) -> Rows:
+                return own_slope(network, at.view(-1, *x.shape[1:]), target, which).flatten(1)
+
+            total[first : first + size] += walk(slope, begin, end, steps).view(-1, *x.shape[1:])
+            progress(min(first + size, len(pairs)), len(pairs))
+    attributions = total.view(len(x), measured.targets, *x.shape[1:]) / len(origins)
+    return reduced(attributions, signed)
+
+
+def own_slope(network: nn.Module, at: Images, target: Target, which: Int[Tensor, " B"]) -> Images:
+    """The slope, at each point, of that point's own target."""
+    scores, pull, *_ = torch.func.vjp(lambda x: target(network(x.clone())), at)
+    cotangent = torch.zeros_like(scores).scatter_(1, which[:, None], 1)
+    slopes: Tensor = pull(cotangent)[0]
+    return slopes
+
+
+def walk(slope: Slope, begin: Rows, end: Rows, steps: int) -> Rows:
+    """Go from `begin` to `end`, an equal L1 distance a step; sum slope times movement.
+
+    In each step the pixels of least slope go as far ahead as `DISTANCE` allows, then the next, until the distance of
+    the step is covered; pixels that fall behind by more are pulled along first.
+    """
+    at, moved = begin.clone(), torch.zeros_like(begin)
+    span = end - begin
+    whole = span.abs().sum(1)
+    for step in range(steps):
+        done = (step + 1) / steps
+        behind, ahead = (begin + min(max(done + shift, 0), 1) * span for shift in (-DISTANCE, DISTANCE))
+        slopes, before = slope(at), at
+        late = (at - behind) * span.sign() < 0
+        at = torch.where(late, behind, at)
+        left = (end - at).abs().sum(1) - whole * (1 - done)  # distance still to cover in this step
+        waiting = at != ahead
+        while (active := (left > 1e-6 * whole) & waiting.any(1)).any():
+            least = smallest(slopes, waiting) & active[:, None]
+            gap = ((ahead - at).abs() * least).sum(1)
+            share = torch.where(gap > 0, left / gap, torch.inf).clamp(max=1)
+            at = torch.where(least, at + share[:, None] * (ahead - at), at)
+            left = left - share * gap
+            waiting = waiting & ~least
+        moved += slopes * (at - before)
+    return moved
+
+
+def smallest(slopes: Rows, waiting: Bool[Tensor, "rows N"]) -> Bool[Tensor, "rows N"]:
+    """The waiting pixels among the `FRACTION` of least absolute slope; those that wait no more count as largest."""
+    size = slopes.abs().masked_fill(~waiting, torch.inf)
+    limit = size.kthvalue(1 + int(FRACTION * (size.shape[1] - 1)), dim=1, keepdim=True).values
+    return (size <= limit) & waiting
