@@ -22,7 +22,7 @@ from dubium.training import train, train_vae
 DEMO = Path(__file__).parents[1] / "src" / "dubium" / "demo"
 SEED = 0
 HALF = 32  # images of each sort
-NETWORK = {"filters": 16, "units": 40, "dropout": 0.25}
+NETWORK = {"filters": 12, "units": 48, "dropout": 0.2}
 LICENCE = """# The digits of the demo
 
 `digits.safetensors` holds 64 images of the MNIST test set, with their labels and their places in it: the 32 on which
@@ -37,7 +37,7 @@ licence.
 
 
 def main(work: Path) -> None:
-    changes = {"options": NETWORK, "epochs": 6, "batch_size": 64, "lr": 0.05}
+    changes = {"options": NETWORK, "epochs": 4, "batch_size": 64, "lr": 0.05}
     record = train("mnist", work / "posterior", members=5, scale="cpu", seed=SEED, threads=1, changes=changes)
     print("test accuracy:", record["test"])
     vae_changes = {"options": {"hidden": [128, 64], "latent": 12}, "epochs": 40}
