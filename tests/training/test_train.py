@@ -9,12 +9,14 @@ import time
 
 import pytest
 import torch
+from tests.posteriors.third_party import imported
 from typer.testing import CliRunner
 
 from dubium.cli import app
 from dubium.errors import DivergedError, OptionError, UnknownNameError
 from dubium.models import load_vae
 from dubium.posteriors import load_posterior, posterior_record
+from dubium.training import checkpoint as checkpoints
 from dubium.training import train, train_vae
 
 TINY = {"options": {"filters": 2, "units": 8}, "epochs": 3, "batch_size": 16, "images": 64}
@@ -132,3 +134,34 @@ def test_images_without_labels_cannot_be_trained_on(digits, tmp_path):
     np.save(tmp_path / "a.npy", np.zeros((3, 28, 28), np.uint8))
     with pytest.raises(OptionError, match="no labels"):
         train(str(tmp_path / "a.npy"), tmp_path / "run")
+
+
+@pytest.mark.parametrize(("kind", "library"), [("laplace", "laplace"), ("sghmc", "posteriors"), ("vi", "posteriors")])
+def test_kinds_of_other_libraries_are_trained_saved_and_distinct(kind, library, digits, tmp_path):
+    imported(library)
+    train("mnist", tmp_path / "run", posterior=kind, members=2, scale="smoke", changes=TINY, threads=1)
+    found = outputs(tmp_path / "run", torch.rand(4, 1, 28, 28))
+    assert found.shape == (2, 4, 10)
+    assert not torch.equal(found[0], found[1])
+
+
+@pytest.mark.parametrize("kind", ["sghmc", "vi"])
+def test_a_sampler_that_is_cut_goes_on_to_the_same_weights(kind, digits, tmp_path, monkeypatch):
+    imported("posteriors")
+    options = {"posterior": kind, "members": 2, "scale": "smoke", "changes": TINY, "threads": 1}
+    train("mnist", tmp_path / "whole", **options)
+    write = checkpoints.write
+
+    def failing(path, tensors, header):
+        write(path, tensors, header)
+        if path.name == "sampler.safetensors" and header["epochs"] == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(checkpoints, "write", failing)
+    with pytest.raises(KeyboardInterrupt):
+        train("mnist", tmp_path / "cut", **options)
+    monkeypatch.undo()
+    monkeypatch.setenv("DUBIUM_DATA", str(digits))
+    train("mnist", tmp_path / "cut", **options)
+    for file in (tmp_path / "whole").glob("*.safetensors"):
+        assert file.read_bytes() == (tmp_path / "cut" / file.name).read_bytes()

@@ -24,6 +24,7 @@ def train(
     seed: int = 0,
     jobs: Annotated[int, typer.Option(help="Members trained at a time, each in a process of its own.")] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads a process; by default the cores over the jobs.")] = None,
+    device: Annotated[str | None, typer.Option(help="cpu or cuda; cuda by default where there is one.")] = None,
     architecture: Annotated[str | None, typer.Option(rich_help_panel=RECIPE)] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the architecture, as name=value.", rich_help_panel=RECIPE)
@@ -60,7 +61,7 @@ def train(
     with training_bars() as report:
         record = train_posterior(
             dataset, folder, posterior=posterior, members=members, scale=scale, seed=seed, jobs=jobs, threads=threads,
-            changes=changes, report=report,
+            device=device, changes=changes, report=report,
         )  # fmt: skip
     print(f"{folder}: {summary(record)}")
 

@@ -40,7 +40,7 @@ def train_member(plan: Plan, index: int, folder: Path, data: Dataset, report: Re
     recipe = plan.recipe_of(index)
     try:
         fit(
-            network_for(recipe, plan.seed_of(index)),
+            network_for(recipe, plan.seed_of(index)).to(plan.device),
             data,
             recipe,
             seed=plan.seed_of(index),

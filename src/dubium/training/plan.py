@@ -33,6 +33,7 @@ class Plan:
     seed: int
     threads: int
     data: Mapping[str, Any]
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.members < 1:

@@ -33,6 +33,7 @@ def train(
     seed: int = 0,
     jobs: int = 1,
     threads: int | None = None,
+    device: str | None = None,
     changes: Mapping[str, Any] | None = None,
     report: Report | None = None,
 ) -> dict[str, Any]:
@@ -45,6 +46,7 @@ def train(
         dataset: a name or a path, as for `dubium.data.load`.
         members: how many networks the posterior has, trained or drawn.
         scale: "paper", "cpu" or "smoke".
+        device: where to train; by default on a CUDA device if there is one.
         changes: values of the recipe to replace; those of `options` are added to its options.
 
     Returns:
@@ -55,7 +57,8 @@ def train(
     data = labelled(load(dataset, "train"))
     recipe = recipe_for(data, scale, changes or {})
     threads = threads or max(1, torch.get_num_threads() // max(1, min(jobs, members)))
-    plan = Plan(dataset, posterior, members, scale, recipe, seed, threads, fingerprint(data))
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    plan = Plan(dataset, posterior, members, scale, recipe, seed, threads, fingerprint(data), device)
     plan = start_or_continue(out, plan)
     if (out / "posterior.json").exists():
         return dict(json.loads((out / "posterior.json").read_text())["training"])
@@ -115,7 +118,7 @@ def trained(plan: Plan, out: Path) -> tuple[list[Trained], dict[str, str]]:
     for index in (index for index in range(plan.runs) if str(index) not in reasons):
         network = network_for(plan.recipe_of(index), plan.seed_of(index))
         progress = checkpoints.restore(checkpoint_of(out, index), network)
-        found.append((network.eval(), progress.kept))
+        found.append((network.eval().to(plan.device), progress.kept))
     return found, reasons
 
 
