@@ -1,3 +1,4 @@
+import jaxtyping
 import pytest
 import torch
 
@@ -28,3 +29,11 @@ def cheap():
 def tiny_vae(size: int = 12) -> VAE:
     torch.manual_seed(0)
     return vae_dense(size=size, latent=3, hidden=(20, 10)).eval()
+
+
+@pytest.fixture
+def unchecked():
+    """What users get: the shapes in signatures are checked in tests only."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)

@@ -1,7 +1,6 @@
 import copy
 import warnings
 
-import jaxtyping
 import pytest
 import torch
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
@@ -334,15 +333,7 @@ BAD = {
 }
 
 
-@pytest.fixture
-def without_shape_checks():
-    """What users get: the shapes in signatures are checked in tests only."""
-    jaxtyping.config.update("jaxtyping_disable", True)
-    yield
-    jaxtyping.config.update("jaxtyping_disable", False)
-
-
-@pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("call", [dubium.explain, dubium.uncertainty])
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_is_refused_with_advice(name, call):
@@ -372,7 +363,7 @@ BAD_OPTIONS = {
 }
 
 
-@pytest.mark.usefixtures("without_shape_checks")
+@pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("name", BAD_OPTIONS)
 def test_a_bad_option_is_refused_with_advice(name):
     options, error, message = BAD_OPTIONS[name]

@@ -29,7 +29,7 @@ def captum_attributor(method: Any) -> Attributor:
             targets = target(network(x[:1].clone())).shape[1]
         with torch.enable_grad():
             # a copy each time: Captum leaves gradients on the tensor it is given
-            by_target = [explainer.attribute(x.clone(), target=t).detach() for t in range(targets)]
+            by_target = [explainer.attribute(x.clone().requires_grad_(), target=t).detach() for t in range(targets)]
         maps = torch.stack(by_target, 1).to(x.dtype)
         return maps.sum(2) if signed else maps.abs().mean(2)
 

@@ -70,7 +70,8 @@ def counterfactuals(
             def value(z: Codes) -> Float[Tensor, " rows"]:
                 changed = vae.decode(z)
                 own = target(network(changed.clone())).gather(1, which[rows, None])[:, 0]
-                return own + (changed - part[image[rows]]).abs().flatten(1).mean(1)
+                change: Tensor = (changed - part[image[rows]]).abs().flatten(1).mean(1)
+                return own + change
 
             values, pull, *_ = torch.func.vjp(value, z)
             return values, pull(torch.ones_like(values))[0]

@@ -36,7 +36,14 @@ def slopes_along(
 
 
 def straight_line(
-    network: nn.Module, x: Images, target: Target, start: Images, steps: int, *, memory: int, progress: Progress
+    network: nn.Module,
+    x: Images,
+    target: Target,
+    start: Float[Tensor, "#B C H W"],
+    steps: int,
+    *,
+    memory: int,
+    progress: Progress,
 ) -> Float[Tensor, "B T C H W"]:
     """Integrated gradients from `start` (one image, or one per image of x) to x, by the midpoint rule."""
     start = start.expand_as(x)
@@ -45,14 +52,14 @@ def straight_line(
         return start[images] + ((some + 0.5) / steps).to(x).view(-1, 1, 1, 1, 1) * (x - start)[images]
 
     total: list[Tensor] = []
-    for images, some, slopes in slopes_along(network, x, target, path, steps, memory=memory, progress=progress):
+    for _, some, slopes in slopes_along(network, x, target, path, steps, memory=memory, progress=progress):
         if some[0] == 0:
             total.append(torch.zeros_like(slopes[0]))
         total[-1] += slopes.sum(0)
     return torch.cat(total) * ((x - start) / steps)[:, None]
 
 
-def starts(start: Start, x: Images) -> list[Images]:
+def starts(start: Start, x: Images) -> list[Float[Tensor, "1 C H W"]]:
     """The images where paths may begin, each (1, C, H, W)."""
     if isinstance(start, str):
         return [x.new_full((1, *x.shape[1:]), lookup("start", STARTS, start))]

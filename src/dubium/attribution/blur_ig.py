@@ -19,7 +19,7 @@ def blur_ig(
     target: Target,
     *,
     steps: int = 100,
-    sigma_max: float = 20,
+    sigma_max: float = 20.0,
     signed: bool = True,
     memory: int = DEFAULT_MEMORY,
     progress: Progress = silent,

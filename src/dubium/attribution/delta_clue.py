@@ -16,7 +16,7 @@ def delta_clue(
     vae: Autoencoder | None = None,
     steps: int = 500,
     lr: float = 0.01,
-    radius: float = 2,
+    radius: float = 2.0,
     starts: int = 4,
     seed: int = 0,
     memory: int = DEFAULT_MEMORY,

@@ -49,7 +49,7 @@ def grad_cam(
 
 
 def weighted(
-    gradient: Float[Tensor, "t B C h w"], features: Float[Tensor, "B C h w"], x: Images
+    gradient: Float[Tensor, "t B c h w"], features: Float[Tensor, "B c h w"], x: Images
 ) -> Float[Tensor, "t B H W"]:
     """The positive part of the features' sum, each channel by its mean gradient, at the size of the image."""
     cam = torch.einsum("tbc,bchw->tbhw", gradient.mean((3, 4)), features).relu()

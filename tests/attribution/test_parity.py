@@ -1,0 +1,155 @@
+"""Baselines against independent implementations: Captum on a posterior's uncertainty, and plain float64 loops."""
+
+import captum.attr
+import pytest
+import torch
+from tests.networks import Awkward, ensemble, images, randomised, small_cnn
+from tests.oracles import fullgrad_map, relative_l1, uncertainties
+from torch import nn
+from torch.nn.functional import interpolate
+
+import dubium
+from dubium.attribution import fullgrad, grad_cam, smoothgrad
+from dubium.attribution.smoothgrad import noise
+from dubium.posteriors.stack import stack
+from dubium.uncertainty import uncertainty_target
+
+KINDS = ("total", "aleatoric", "epistemic")
+
+
+class Uncertainty(nn.Module):
+    """(B, 3) uncertainties by their definition, for Captum to explain."""
+
+    def __init__(self, networks):
+        super().__init__()
+        self.networks = nn.ModuleList(networks)
+
+    def forward(self, x):
+        logits = torch.stack([network(x) for network in self.networks])
+        return torch.stack([uncertainties(logits[:, b]) for b in range(len(x))])
+
+
+def float64_case(channels=3, batch=2):
+    networks = [network.double() for network in ensemble(lambda: small_cnn(channels))]
+    return networks, images(batch, channels, dtype=torch.float64)
+
+
+def captums(explainer, x, **options):
+    """Captum's attributions, by kind."""
+    return [explainer.attribute(x.clone().requires_grad_(), target=t, **options).detach() for t in range(3)]
+
+
+def assert_maps(result, exact):
+    for kind, maps in zip(KINDS, exact, strict=True):
+        assert relative_l1(result.maps[kind], maps).max() < 1e-5
+
+
+def test_grad_equals_captums_saliency():
+    networks, x = float64_case()
+    exact = captums(captum.attr.Saliency(Uncertainty(networks)), x)
+    assert_maps(dubium.explain(networks, x, method="grad"), [maps.mean(1) for maps in exact])
+
+
+def test_input_grad_equals_captums():
+    networks, x = float64_case()
+    exact = captums(captum.attr.InputXGradient(Uncertainty(networks)), x)
+    assert_maps(dubium.explain(networks, x, method="input-grad"), [maps.abs().mean(1) for maps in exact])
+
+
+@pytest.mark.parametrize(("start", "value"), [("white", 1.0), ("black", 0.0)])
+def test_ig_equals_captums_with_midpoints(start, value):
+    networks, x = float64_case()
+    options = {"baselines": torch.full_like(x[:1], value), "n_steps": 20, "method": "riemann_middle"}
+    exact = captums(captum.attr.IntegratedGradients(Uncertainty(networks)), x, **options)
+    result = dubium.explain(networks, x, method="ig", steps=20, start=start)
+    assert_maps(result, [maps.sum(1) for maps in exact])
+
+
+def test_ig_from_several_starts_is_their_mean():
+    networks, x = float64_case()
+    first, second = images(2, 3, seed=5, dtype=torch.float64)
+    both = dubium.explain(networks, x, method="ig", steps=5, start=[first, second])
+    each = [dubium.explain(networks, x, method="ig", steps=5, start=start) for start in (first, second[None])]
+    for kind in KINDS:
+        torch.testing.assert_close(both.maps[kind], (each[0].maps[kind] + each[1].maps[kind]) / 2)
+
+
+def test_smoothgrad_equals_a_loop_over_the_same_noise():
+    networks, x = float64_case()
+    result = dubium.explain(networks, x, method="smoothgrad", samples=4, sigma=0.2, seed=3)
+    shifts = 0.2 * noise(x, 4, seed=3)
+    saliency = captum.attr.Saliency(Uncertainty(networks))
+    by_sample = [captums(saliency, x + shift) for shift in shifts]
+    assert_maps(result, [torch.stack([maps[t].mean(1) for maps in by_sample]).mean(0) for t in range(3)])
+
+
+def test_smoothgrad_noise_has_the_stated_spread():
+    assert noise(images(1, 3, 32), 50, seed=0).std().item() == pytest.approx(1, abs=0.01)
+
+
+def test_grad_cam_equals_captums_for_one_network():
+    network, x = randomised(small_cnn(3)).double(), images(2, 3, dtype=torch.float64)
+    maps = grad_cam(network, x, lambda z: z)
+    for k in range(4):
+        cam = captum.attr.LayerGradCam(network, network[3]).attribute(x, target=k, relu_attributions=True).detach()
+        exact = interpolate(cam, size=x.shape[2:], mode="bilinear", align_corners=False)[:, 0]
+        torch.testing.assert_close(maps[:, k], exact, rtol=1e-9, atol=1e-12)
+
+
+def test_grad_cam_takes_the_convolution_executed_last_and_its_last_execution():
+    network, x = randomised(Awkward()), images(2, 3)
+    assert torch.equal(grad_cam(network, x, lambda z: z), grad_cam(network, x, lambda z: z, layer="late"))
+    assert torch.equal(
+        grad_cam(network, x, lambda z: z, layer="twice"), grad_cam(network, x, lambda z: z, layer=network.twice)
+    )
+    assert not torch.equal(grad_cam(network, x, lambda z: z), grad_cam(network, x, lambda z: z, layer="twice"))
+
+
+def test_grad_cam_of_a_posterior_is_the_mean_over_its_networks():
+    networks, x = float64_case()
+    maps = dubium.explain(networks, x, method="grad-cam").maps["epistemic"]
+    target, exact = uncertainty_target(("epistemic",)), 0
+    for network in networks:
+        features = []
+        handle = network[3].register_forward_hook(lambda _m, _a, out, features=features: features.append(out))
+        value = target(stack(networks)(x)).sum()
+        handle.remove()
+        (slope,) = torch.autograd.grad(value, features[0])
+        cam = (slope.mean((2, 3), keepdim=True) * features[0]).sum(1, keepdim=True).relu().detach()
+        exact = exact + interpolate(cam, size=x.shape[2:], mode="bilinear", align_corners=False)[:, 0] / 3
+    torch.testing.assert_close(maps, exact, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("rescale", ["reference", "none"])
+def test_fullgrad_on_uncertainty_equals_a_loop_with_the_biases_of_all_members(rescale):
+    networks, x = float64_case()
+    biased = [f"networks.{s}.{layer}" for s in range(3) for layer in (0, 1, 3)]
+    result = dubium.explain(networks, x, method="fullgrad", rescale=rescale)
+    for t, kind in enumerate(KINDS):
+        for b in range(2):
+            exact = fullgrad_map(Uncertainty(networks), x[b], lambda u, t=t: u[0, t], rescale, biased)
+            torch.testing.assert_close(result.maps[kind][b], exact, rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.filterwarnings("ignore:Setting forward, backward hooks")  # DeepLift says what it does
+@pytest.mark.parametrize("name", ["Saliency", "InputXGradient", "DeepLift"])
+def test_a_captum_class_can_be_the_relevance(name):
+    networks, x = ensemble(lambda: small_cnn(3, norm=False)), images(2, 3)
+    result = dubium.explain(networks, x, relevance=getattr(captum.attr, name))
+    for kind in KINDS:
+        torch.testing.assert_close(result.maps[kind].sum((1, 2)), result.scores[kind], rtol=1e-5, atol=0)
+
+
+def test_captums_saliency_as_relevance_and_as_method_equals_ours():
+    networks, x = float64_case()
+    theirs, ours = (dubium.explain(networks, x, relevance=what) for what in (captum.attr.Saliency, "grad"))
+    assert_maps(theirs, [ours.maps[kind] for kind in KINDS])
+    theirs, ours = (dubium.explain(networks, x, method=what) for what in (captum.attr.Saliency, "grad"))
+    assert_maps(theirs, [3 * ours.maps[kind] for kind in KINDS])  # a sum over three channels, not a mean
+    assert theirs.method == "captum.Saliency"
+
+
+def test_methods_explain_a_logit_as_well_as_an_uncertainty():
+    network, x = randomised(small_cnn()), images(2)
+    for attribute in (fullgrad, smoothgrad):
+        assert attribute(network, x, lambda z: z[:, :2]).shape == (2, 2, 12, 12)

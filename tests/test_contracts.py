@@ -1,0 +1,154 @@
+"""What every method promises, present and future: run over the registry."""
+
+import pytest
+import torch
+from tests.networks import ensemble, images, randomised, small_cnn
+from tests.oracles import relative_l1
+from torch import nn
+
+import dubium
+from dubium import errors
+from dubium.attribution import ATTRIBUTORS, RELEVANCES
+from dubium.attribution._resolve import options_of
+
+ALL = dubium.methods()
+
+
+def explained(method, cheap, networks=None, x=None, **options):
+    networks = ensemble(small_cnn) if networks is None else networks
+    return dubium.explain(networks, images(3) if x is None else x, method=method, **cheap(method), **options)
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_maps_have_the_right_shape_and_are_finite(method, cheap):
+    result = explained(method, cheap)
+    for kind in ("total", "aleatoric", "epistemic"):
+        assert result.maps[kind].shape == (3, 12, 12)
+        assert result.maps[kind].isfinite().all()
+        assert result.maps[kind].dtype == torch.float32
+        assert not result.maps[kind].requires_grad
+    assert result.method == method
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_maps_are_not_trivial(method, cheap):
+    maps = explained(method, cheap).maps["epistemic"]
+    assert (maps.flatten(1).std(1) > 0).all()
+    assert (maps[0] - maps[1]).abs().max() > 0
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_the_same_seed_gives_the_same_maps(method, cheap):
+    first, second = (explained(method, cheap, seed=7).maps["epistemic"] for _ in range(2))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("method", ["smoothgrad", "random", "delta-clue"])
+def test_another_seed_gives_other_maps(method, cheap):
+    first, second = (explained(method, cheap, seed=seed).maps["epistemic"] for seed in (1, 2))
+    assert not torch.equal(first, second)
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_a_map_depends_on_its_image_alone(method, cheap):
+    together = explained(method, cheap)
+    for b in range(3):
+        alone = explained(method, cheap, x=images(3)[b : b + 1])
+        assert relative_l1(together.maps["epistemic"][b], alone.maps["epistemic"][0]) < 1e-4
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_maps_do_not_depend_on_the_chunks_that_memory_forces(method, cheap):
+    plenty, little = (explained(method, cheap, memory=memory).maps["epistemic"] for memory in ("1GiB", 2))
+    assert relative_l1(little, plenty).max() < 1e-4
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_a_kind_asked_for_alone_is_the_same_as_in_company(method, cheap):
+    together, alone = explained(method, cheap), explained(method, cheap, kinds=("total", "aleatoric"))
+    if method != "random":  # whose maps are drawn one after another
+        torch.testing.assert_close(alone.maps["aleatoric"], together.maps["aleatoric"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ALL)
+def test_colour_images_that_are_not_square_are_fine(method, cheap):
+    if "clue" in method:
+        pytest.skip("the test's VAE is made for square grey images")
+
+    def make():
+        return nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(20, 3))
+
+    result = explained(method, cheap, ensemble(make), torch.rand(2, 3, 9, 14))
+    assert result.maps["total"].shape == (2, 9, 14)
+
+
+@pytest.mark.parametrize("name", ATTRIBUTORS)
+def test_no_hooks_are_left_after_a_failing_target(name, cheap):
+    network = randomised(small_cnn())
+    calls = []
+
+    def broken(output):
+        calls.append(1)
+        if len(calls) > 1:
+            raise RuntimeError("target failed")
+        return output
+
+    if name == "random":  # which needs its target once, to count
+        calls.append(1)
+    with pytest.raises(RuntimeError, match="target failed"):
+        ATTRIBUTORS[name](network, images(2), broken, **cheap(name))
+    assert not any(m._forward_hooks or m._forward_pre_hooks or m._backward_hooks for m in network.modules())
+
+
+@pytest.mark.parametrize("name", RELEVANCES)
+def test_every_relevance_gives_complete_and_positive_maps(name, cheap):
+    result = dubium.explain(ensemble(small_cnn), images(2), relevance=name, **cheap(name))
+    for kind in ("total", "aleatoric", "epistemic"):
+        assert (result.maps[kind] >= 0).all()
+        torch.testing.assert_close(result.maps[kind].sum((1, 2)), result.scores[kind], rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("method", ["smoothgrad", "ig", "blur-ig", "guided-ig", "clue", "delta-clue", "clue-path"])
+def test_slow_methods_report_progress_to_the_end(method, cheap):
+    steps = []
+    explained(method, cheap, progress=lambda done, total: steps.append((done, total)))
+    assert steps[-1][0] == steps[-1][1] > 0
+    assert steps == sorted(steps)
+
+
+def test_the_options_are_those_of_the_design():
+    listed = {name: set(options_of(function)) for name, function in ATTRIBUTORS.items()}
+    assert listed["grad"] == listed["input-grad"] == listed["random"] == set()
+    assert listed["smoothgrad"] == {"samples", "sigma"}
+    assert listed["fullgrad"] == {"rescale"}
+    assert listed["grad-cam"] == {"layer"}
+    assert listed["ig"] == listed["guided-ig"] == {"steps", "start"}
+    assert listed["blur-ig"] == {"steps", "sigma_max"}
+    assert listed["delta-clue"] == {"vae", "steps", "lr", "radius", "starts"}
+
+
+BAD = {
+    "no steps": ({"method": "ig", "steps": 0}, errors.OptionError, "steps=0"),
+    "half a step": ({"method": "ig", "steps": 1.5}, errors.OptionError, "whole number"),
+    "no samples": ({"method": "smoothgrad", "samples": 0}, errors.OptionError, "samples=0"),
+    "no noise": ({"method": "smoothgrad", "sigma": 0}, errors.OptionError, "sigma=0"),
+    "no blur": ({"method": "blur-ig", "sigma_max": -1}, errors.OptionError, "sigma_max=-1"),
+    "start": ({"method": "ig", "start": "wite"}, errors.UnknownNameError, "Did you mean 'white'"),
+    "start's shape": ({"method": "ig", "start": torch.zeros(1, 5, 5)}, errors.OptionError, r"\(1, 12, 12\)"),
+    "start's NaN": ({"method": "ig", "start": torch.full((1, 12, 12), torch.nan)}, errors.OptionError, "NaN"),
+    "no starts": ({"method": "guided-ig", "start": []}, errors.OptionError, "empty"),
+    "no layer": ({"method": "grad-cam", "layer": "33"}, errors.UnknownNameError, "Available"),
+    "a flat layer": ({"method": "grad-cam", "layer": "7"}, errors.OptionError, "feature maps"),
+    "another's layer": ({"method": "grad-cam", "layer": nn.Conv2d(1, 1, 1)}, errors.OptionError, "every network"),
+    "no VAE": ({"method": "clue"}, errors.OptionError, "train-vae"),
+    "not a VAE": ({"method": "clue", "vae": nn.Identity()}, errors.OptionError, "encode"),
+    "no radius": ({"method": "delta-clue", "radius": 0}, errors.OptionError, "radius=0"),
+    "clue as relevance": ({"relevance": "clue"}, errors.UnknownNameError, "relevance"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_methods_bad_option_is_refused_with_advice(name, unchecked):
+    options, error, message = BAD[name]
+    with pytest.raises(error, match=message):
+        dubium.explain(ensemble(small_cnn), images(1), **options)
