@@ -1,0 +1,96 @@
+"""What the commands of `dubium evaluate` share: loading, watching, showing."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from dubium.checks import check_kinds
+from dubium.data import Dataset, load
+from dubium.errors import DataNotFoundError, OptionError, lookup
+from dubium.evaluation.methods import DEFAULTS, parse_methods
+from dubium.evaluation.protocols import Job
+from dubium.evaluation.protocols.job import SCALES
+from dubium.run.demo import NAME as DEMO
+from dubium.run.demo import demo_digits
+from dubium.run.posterior import digest, open_posterior
+from dubium.training.metrics import thread_count
+
+
+def loaded_job(
+    run: str,
+    dataset: str | None,
+    methods: str | None,
+    kinds: str,
+    scale: str,
+    out: Path,
+    seed: int,
+    report: Callable[[str], None],
+    split: str = "test",
+) -> Job:
+    """Everything that a protocol needs, from what the user typed."""
+    lookup("scale", dict.fromkeys(SCALES), scale)
+    chosen = check_kinds([kind.strip() for kind in kinds.split(",") if kind.strip()])
+    report("loading")
+    data = loaded(run, dataset, split)
+    posterior = open_posterior({"run": run}).posterior
+    parsed = parse_methods(methods.split(",") if methods else DEFAULTS[scale], data.shape[0])
+    return Job(posterior, data, parsed, chosen, out, run, digest(posterior), seed, report)
+
+
+def loaded(run: str, dataset: str | None, split: str) -> Dataset:
+    """The dataset, or the digits of the demo; every second one is its training set."""
+    if dataset is None and run != DEMO:
+        raise OptionError("--dataset is missing: NAME, NAME:split, or a path. `dubium data list` shows the names.")
+    if dataset in (None, DEMO):
+        digits = demo_digits()
+        return digits.subset(slice(0, None, 2)) if split == "train" else digits
+    return load(str(dataset), split)
+
+
+def other_split(data: Dataset, named: str | None) -> Dataset:
+    """Training images for test images and the reverse; the same images where there is but one set."""
+    if named is not None and named != DEMO:
+        return load(named, "train")
+    if data.name == DEMO:
+        return demo_digits().subset(slice(1, None, 2))
+    try:
+        return load(data.name, "train" if data.split == "test" else "test")
+    except DataNotFoundError:
+        return data
+
+
+@contextmanager
+def watched(threads: int | None) -> Iterator[Callable[[str], None]]:
+    """A line on the terminal that says what is being done; the given number of threads."""
+    console = Console(stderr=True)
+    with thread_count(threads or torch.get_num_threads()):
+        if console.is_terminal:
+            with console.status("starting") as status:
+                yield lambda text: status.update(text)
+        else:
+            yield lambda _text: None
+
+
+def show(summary: Mapping[str, Any], out: Path) -> None:
+    """The results as a table, and where they are."""
+    results = summary["results"]
+    metrics = list(dict.fromkeys(metric for found in results.values() for metric in found if "-me" not in metric))
+    table = Table("method", *metrics, box=None, pad_edge=False, header_style="bold")
+    for method, found in results.items():
+        table.add_row(method, *(_cell(found.get(metric)) for metric in metrics))
+    console = Console()
+    console.print(table)
+    for note in summary["notes"]:
+        console.print(note, highlight=False)
+    console.print(
+        f"{out / 'summary.json'}: 95 % intervals in brackets; comparisons are in comparisons.csv.", highlight=False
+    )
+
+
+def _cell(found: Mapping[str, float] | None) -> str:
+    return "" if found is None else f"{found['value']:.3g} [{found['low']:.3g}, {found['high']:.3g}]"
