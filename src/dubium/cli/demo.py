@@ -1,7 +1,6 @@
 """`dubium demo`."""
 
 import json as json_
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +8,7 @@ import typer
 from rich.console import Console
 
 from dubium.cli.bars import run_bars
-from dubium.cli.tables import rows_table
+from dubium.cli.tables import most_uncertain, rows_table
 from dubium.report import write_page, write_pngs
 from dubium.run import Settings, open_results, open_work, run
 
@@ -33,5 +32,5 @@ def demo(
         print(json_.dumps({"page": str(page), "pictures": [str(p) for p in pictures], "images": len(results)}))
         return
     console = Console()
-    console.print(rows_table(islice(results.rows(results.explained), 10), results.about["classes"], "epistemic"))
+    console.print(rows_table(most_uncertain(results, "epistemic", 10), results.about["classes"], "epistemic"))
     console.print(f"\n{len(pictures)} digits explained. Open {page}; pictures are in {out / 'png'}.", highlight=False)

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
+from typing import Any
 
 from rich.table import Table
 
-from dubium.run.store import Row
+from dubium.run.store import Results, Row
 from dubium.types import KINDS
 
 
@@ -36,3 +37,22 @@ def rows_table(rows: Iterable[Row], names: Sequence[str] | None, first: str) -> 
 
 def called(names: Sequence[str] | None, index: int) -> str:
     return names[index] if names and index < len(names) else str(index)
+
+
+def as_json(row: Row) -> dict[str, Any]:
+    """A row's numbers without its maps."""
+    return {
+        "id": row.id,
+        "path": row.path,
+        "label": row.label,
+        "prediction": row.prediction,
+        **row.scores(),
+        "probs": row.probs.tolist(),
+    }
+
+
+def most_uncertain(results: Results, kind: str, count: int) -> list[Row]:
+    """The rows with the highest scores, without their pictures: of those explained, or of all if none is."""
+    ranks = results.ranked(kind, count)
+    rows = results.rows(results.explained or results.scored, pictures=False)
+    return sorted((row for row in rows if row.id in ranks), key=lambda row: ranks[row.id])

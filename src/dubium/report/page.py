@@ -13,7 +13,7 @@ from dubium.report.pictures import heat, img
 from dubium.report.plots import horizontal_bars, reliability, score_distribution
 from dubium.report.summary import MeanMap, Summary, summarise
 from dubium.report.tables import settings_table, skipped_table
-from dubium.run.store import Results, Row, open_results
+from dubium.run.store import Results, open_results
 from dubium.types import KINDS
 
 FILE = "index.html"
@@ -36,12 +36,15 @@ def write_page(folder: Path | str, *, gallery: int = GALLERY, title: str | None 
 
 def page(results: Results, *, gallery: int = GALLERY, title: str | None = None) -> str:
     """The page's text."""
-    summary, mean, shown = summarise(results), MeanMap(), list[Row]()
+    settings = results.about["settings"]
+    first = settings["kinds"][0]
+    summary, mean, cards = summarise(results), MeanMap(), dict[int, str]()
+    ranks = results.ranked(first, gallery) if results.explained else {}
+    most = max((max(table["total"]) for table in results.columns(["total"], results.explained)), default=0) or log(2)
     for row in results.rows(results.explained):
         mean.add(row)
-        if len(shown) < gallery:
-            shown.append(row)
-    settings = results.about["settings"]
+        if row.id in ranks:
+            cards[ranks[row.id]] = card(row, summary.name, most)
     title = title or f"What makes it unsure: {subject(settings)}"
     skipped = results.skipped()
     body = [
@@ -50,7 +53,7 @@ def page(results: Results, *, gallery: int = GALLERY, title: str | None = None) 
         problems(skipped),
         '<h2 id="summary">All images</h2>',
         f'<div class="plots">{"".join(panels(summary, mean))}</div>',
-        gallery_section(shown, results.explained_count(), summary, settings["kinds"][0]),
+        gallery_section([cards[rank] for rank in sorted(cards)], results.explained_count(), most, first),
         "<h2>How it was made</h2>",
         reading(),
         f"<details><summary>Settings and versions</summary>{settings_table(results.about)}</details>",
@@ -151,20 +154,19 @@ def panel(title: str, words: str, content: str) -> str:
     return f'<section class="panel"><h3>{escape(title)}</h3><p>{escape(words)}</p>{content}</section>'
 
 
-def gallery_section(shown: Sequence[Row], explained: int, summary: Summary, first: str) -> str:
-    if not shown:
+def gallery_section(cards: Sequence[str], explained: int, most: float, first: str) -> str:
+    if not cards:
         return ""
-    most = max((row.total for row in shown), default=0.0) or log(2)
     options = "".join(f'<option value="{value}">{label}</option>' for value, label in sort_options(first).items())
-    mistakes = any(row.label is not None and row.label != row.prediction for row in shown)
+    mistakes = any(text.startswith('<article class="card wrong"') for text in cards)
     only = '<label><input type="checkbox" id="mistakes"> mistakes only</label>' if mistakes else ""
-    limit = f" The first {len(shown)} of {explained:,} are on this page." if explained > len(shown) else ""
+    limit = f" The first {len(cards)} of {explained:,} are on this page." if explained > len(cards) else ""
     return (
         f'<h2 id="gallery">Image by image</h2><p class="lead">Bright pixels raise the doubt. Each map has a scale of '
         f"its own; a full bar is {most:.2f} nats. Below: the mean probability of a class as a bar, each network's "
         f'as a tick.{limit}</p><div class="controls"><label class="needs-script">sort by '
         f'<select id="sort">{options}</select></label>{only}<span class="scale">less <i></i> more</span></div>'
-        f'<div class="gallery">{"".join(card(row, summary.name, most) for row in shown)}</div>'
+        f'<div class="gallery">{"".join(cards)}</div>'
     )
 
 

@@ -1,7 +1,6 @@
 """PNG files of a run: one per explained image."""
 
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path, PurePath
 
 from dubium.files import written_atomically
@@ -12,11 +11,15 @@ FOLDER = "png"
 
 
 def write_pngs(folder: Path | str, *, most: int | None = None) -> Iterator[Path]:
-    """Draw image, maps, scores and probabilities of each explained image, most uncertain first, into `folder/png`."""
+    """Draw image, maps, scores and probabilities of the explained images into `folder/png`."""
     results = open_results(folder)
     names = results.about.get("classes")
-    for rank, row in enumerate(islice(results.rows(results.explained), most)):
-        path = Path(folder) / FOLDER / f"{rank:04}-{stem(row)}.png"
+    count = results.explained_count() if most is None else most
+    ranks = results.ranked(results.about["settings"]["kinds"][0], count) if results.explained else {}
+    for row in results.rows(results.explained):
+        if row.id not in ranks:
+            continue
+        path = Path(folder) / FOLDER / f"{ranks[row.id]:04}-{stem(row)}.png"
         with written_atomically(path) as beside:
             row_figure(row, names, caption(row, results)).savefig(beside, format="png")
         yield path

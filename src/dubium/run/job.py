@@ -18,8 +18,9 @@ from dubium.explain import explain, uncertainty
 from dubium.explanation import Explanation
 from dubium.figures import picture
 from dubium.run.settings import map_kinds
+from dubium.run.shard import Shard, shard
 from dubium.run.sources import Item
-from dubium.run.store import Row, Shard, shard
+from dubium.run.store import Row
 from dubium.run.work import Work
 from dubium.types import KINDS, Images
 
@@ -102,7 +103,7 @@ def explained(work: Work, x: Images, tick: Tick) -> Explanation:
 
     result = explain(
         work.posterior, x, method=settings.method, kinds=map_kinds(settings),  # type: ignore[arg-type]
-        memory=settings.memory, seed=settings.seed, progress=progress, **settings.options,
+        memory=settings.memory, seed=settings.seed, progress=progress, **work.options,
     )  # fmt: skip
     tick(len(x) - last[0])
     if len(result.scores) == len(KINDS):

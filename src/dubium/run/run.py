@@ -1,20 +1,18 @@
 """A run over a dataset: score every image, explain the most uncertain ones, and go on where it stopped."""
 
-import heapq
 import json
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pyarrow.parquet as pq
 
 from dubium.errors import OptionError
 from dubium.files import write_json
 from dubium.run.job import Job, chunks
 from dubium.run.local import Engine, run_local
-from dubium.run.store import EXPLAINED, FOLDER, SCORED, open_results, read_about, read_rows, shard
+from dubium.run.shard import shard
+from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, open_results, read_about, read_rows
 from dubium.run.work import Work
 
 FILE = "run.json"
@@ -44,19 +42,25 @@ def run(
     out, settings = Path(out), work.settings
     claim(out, work, fresh)
     results = out / FOLDER
+    if claimed(out)["shards"] == shards(results) > 0:
+        return outcome(out)
     everything = range(len(work.source))
-    if settings.only is not None or (settings.top is None):
-        chosen = settings.only if settings.only is not None else everything
-        do(work, jobs("explain", chosen, results, EXPLAINED, EXPLAIN_ROWS), engine, progress)
+    if settings.only is None and settings.top is None:
+        do(work, jobs("explain", everything, results, EXPLAINED, EXPLAIN_ROWS), engine, progress)
     else:
         do(work, jobs("score", everything, out / "scores", SCORED, SCORE_ROWS), engine, progress)
-        chosen = ranked(out / "scores", settings.kinds[0], settings.top or 0)
+        chosen = settings.only or ranked(out / "scores", settings.kinds[0], settings.top or 0)
         do(work, jobs("explain", chosen, results, EXPLAINED, EXPLAIN_ROWS), engine, progress)
         for file in sorted((out / "scores").glob("*.parquet")):
             without(file, set(chosen), results / file.name, work)
         shutil.rmtree(out / "scores")
-    write_json(out / FILE, {**claimed(out), "finished": True})
+    write_json(out / FILE, {**claimed(out), "shards": shards(results)})
     return outcome(out)
+
+
+def shards(folder: Path) -> int:
+    """How many there are; `run.json` says how many a finished run has."""
+    return len(list(folder.glob("*.parquet")))
 
 
 def outcome(out: Path | str) -> Outcome:
@@ -85,7 +89,7 @@ def claim(out: Path, work: Work, fresh: bool) -> None:
     for folder in (out / FOLDER, out / "scores"):
         for file in (*folder.glob(f"{EXPLAINED}-*.parquet"), *folder.glob(f"{SCORED}-*.parquet")):
             file.unlink()
-    write_json(out / FILE, {**mine, "finished": False})
+    write_json(out / FILE, {**mine, "shards": None})
 
 
 def claimed(out: Path) -> dict[str, Any]:
@@ -97,7 +101,7 @@ def claimed(out: Path) -> dict[str, Any]:
     whole = isinstance(content, dict) and all(
         isinstance(content.get(k), dict) for k in ("settings", "posterior", "images")
     )
-    return content if whole else {}
+    return {"shards": None, **content} if whole else {}
 
 
 def jobs(action: Any, indices: Sequence[int], folder: Path, stem: str, size: int) -> list[Job]:
@@ -125,13 +129,8 @@ def do(work: Work, todo: Sequence[Job], engine: Engine, progress: Progress | Non
 
 def ranked(folder: Path, kind: str, count: int) -> tuple[int, ...]:
     """The most uncertain images, most uncertain first; ties in the order of the source."""
-
-    def scores() -> Iterator[tuple[float, int]]:
-        for file in sorted(folder.glob("*.parquet")):
-            table = pq.read_table(file, columns=["id", kind])
-            yield from zip(table[kind].to_pylist(), (-n for n in table["id"].to_pylist()), strict=True)
-
-    return tuple(-place for _, place in heapq.nlargest(count, scores()))
+    scores = Results(folder, (), tuple(sorted(folder.glob("*.parquet"))), {})
+    return tuple(scores.ranked(kind, count))
 
 
 def without(file: Path, explained: set[int], to: Path, work: Work) -> None:

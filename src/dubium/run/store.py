@@ -1,9 +1,9 @@
-"""Results on disk: Parquet shards that appear whole or not at all, with the settings that made them in each file."""
+"""Results on disk: Parquet shards with the settings that made them in each file; here the schema, and reading."""
 
+import heapq
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dubium.errors import DataNotFoundError, FileFormatError
-from dubium.files import written_atomically
 from dubium.types import KINDS
 
 FORMAT = 1
 FOLDER = "results"
 EXPLAINED, SCORED = "explained", "scored"  # rows with maps, and rows with scores only
-FLUSH = 32 * 2**20  # bytes of maps to collect before a row group is written
 
 Array = NDArray[np.float32]
 NUMBERS = pa.list_(pa.float32())
@@ -38,6 +36,9 @@ SCHEMA = pa.schema(
         ("thumbnail", pa.binary()),
     ]
 )
+
+
+PICTURES = (*(f"map_{kind}" for kind in KINDS), "thumbnail")
 
 
 @dataclass(frozen=True)
@@ -74,69 +75,6 @@ class Row:
         return {kind: getattr(self, kind) for kind in KINDS}
 
 
-class Shard:
-    """A Parquet file being written; rows go to disk as they come."""
-
-    def __init__(self, writer: pq.ParquetWriter) -> None:
-        self.writer, self.rows, self.bytes, self.skipped = writer, list[Row](), 0, list[dict[str, str]]()
-
-    def add(self, row: Row) -> None:
-        """Take a row; a row group is written when enough have come."""
-        self.rows.append(row)
-        self.bytes += sum(array.nbytes for array in row.maps().values())
-        if self.bytes >= FLUSH:
-            self.flush()
-
-    def skip(self, path: str, reason: str) -> None:
-        """Remember, in the file, an image that could not be read."""
-        self.skipped.append({"path": path, "reason": reason})
-
-    def flush(self) -> None:
-        if self.rows:
-            self.writer.write_table(as_table(self.rows))
-        self.rows, self.bytes = [], 0
-
-
-@contextmanager
-def shard(path: Path | str, about: Mapping[str, Any]) -> Iterator[Shard]:
-    """A shard to add rows to; it becomes `path` when the block ends, and vanishes if the block raises."""
-    with (
-        written_atomically(path) as beside,
-        pq.ParquetWriter(beside, SCHEMA, compression="zstd", use_dictionary=["path"]) as writer,
-    ):
-        opened = Shard(writer)
-        yield opened
-        opened.flush()
-        content = {"format": FORMAT, **about, "skipped": opened.skipped}
-        writer.add_key_value_metadata({"dubium": json.dumps(content, allow_nan=False)})
-
-
-def as_table(rows: Sequence[Row]) -> pa.Table:
-    """Rows as columns of the schema."""
-    columns = {field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)}
-    arrays: dict[str, Any] = dict(columns)
-    for name in ("probs", *(f"map_{kind}" for kind in KINDS)):
-        arrays[name] = number_lists(columns[name])
-    members = [row.members for row in rows]
-    inner = number_lists([row for block in members for row in block])
-    arrays["members"] = pa.ListArray.from_arrays(offsets([len(block) for block in members]), inner)
-    return pa.table([pa.array(arrays[f.name], f.type) if isinstance(arrays[f.name], list) else arrays[f.name]
-                     for f in SCHEMA], schema=SCHEMA)  # fmt: skip
-
-
-def number_lists(arrays: Sequence[Array | None]) -> pa.ListArray:
-    """A list of numbers per row, null where there is none, without a Python object per number."""
-    sizes = [0 if array is None else array.size for array in arrays]
-    there = [np.ravel(array) for array in arrays if array is not None]
-    flat = np.concatenate(there, dtype=np.float32) if there else np.empty(0, np.float32)
-    missing = pa.array([array is None for array in arrays])
-    return pa.ListArray.from_arrays(offsets(sizes), pa.array(flat), mask=missing)
-
-
-def offsets(sizes: Sequence[int]) -> pa.Array:
-    return pa.array(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int32))
-
-
 @dataclass(frozen=True)
 class Results:
     """The shards of a run's folder."""
@@ -155,14 +93,27 @@ class Results:
         found = [item for file in self.files for item in read_about(file)["skipped"]]
         return sorted({item["path"]: item for item in found}.values(), key=lambda item: item["path"])
 
-    def rows(self, files: Iterable[Path] | None = None) -> Iterator[Row]:
-        """Rows one by one, explained ones first; a row group at a time is in memory."""
-        for file in self.files if files is None else files:
-            yield from read_rows(file)
+    def rows(self, files: Iterable[Path] | None = None, *, pictures: bool = True) -> Iterator[Row]:
+        """Rows one by one, explained ones first; a row group at a time is in memory.
 
-    def columns(self, names: Sequence[str]) -> Iterator[dict[str, list[Any]]]:
+        Args:
+            pictures: read maps and thumbnails too.
+        """
+        for file in self.files if files is None else files:
+            yield from read_rows(file, None if pictures else [n for n in SCHEMA.names if n not in PICTURES])
+
+    def ranked(self, kind: str, count: int) -> dict[int, int]:
+        """The rank of the most uncertain images, by id: of those explained, or of all if none is."""
+        scores = (
+            pair
+            for table in self.columns(["id", kind], self.explained or self.scored)
+            for pair in zip(table[kind], (-n for n in table["id"]), strict=True)
+        )
+        return {-place: rank for rank, (_, place) in enumerate(heapq.nlargest(count, scores))}
+
+    def columns(self, names: Sequence[str], files: Iterable[Path] | None = None) -> Iterator[dict[str, list[Any]]]:
         """Some columns of all rows, a row group at a time."""
-        for file in self.files:
+        for file in self.files if files is None else files:
             with pq.ParquetFile(file) as parquet:
                 for group in range(parquet.num_row_groups):
                     yield parquet.read_row_group(group, columns=list(names)).to_pydict()
@@ -199,12 +150,12 @@ def read_about(file: Path) -> dict[str, Any]:
     return about
 
 
-def read_rows(file: Path) -> Iterator[Row]:
-    """The rows of one shard."""
+def read_rows(file: Path, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    """The rows of one shard; the pictures may be left out of the columns."""
     try:
         with pq.ParquetFile(file) as parquet:
             for group in range(parquet.num_row_groups):
-                yield from as_rows(parquet.read_row_group(group))
+                yield from as_rows(parquet.read_row_group(group, columns=columns))
     except (pa.ArrowException, OSError, KeyError) as error:
         raise FileFormatError(f"{file} is damaged ({error}). Delete it and run the command again.") from error
 
@@ -212,15 +163,15 @@ def read_rows(file: Path) -> Iterator[Row]:
 def as_rows(table: pa.Table) -> Iterator[Row]:
     """The inverse of `as_table`."""
     arrays = {"probs", "members", *(f"map_{kind}" for kind in KINDS)}
-    plain = {name: table[name].to_pylist() for name in SCHEMA.names if name not in arrays}
+    plain = {name: table[name].to_pylist() for name in table.column_names if name not in arrays}
     for index in range(len(table)):
-        values: dict[str, Any] = {name: column[index] for name, column in plain.items()}
+        values: dict[str, Any] = dict.fromkeys(PICTURES) | {name: column[index] for name, column in plain.items()}
         shape = values["height"], values["width"]
         values["probs"] = numbers(table["probs"][index])
         values["members"] = np.stack([numbers(member) for member in table["members"][index]])
-        for kind in KINDS:
-            cell = table[f"map_{kind}"][index]
-            values[f"map_{kind}"] = numbers(cell).reshape(shape) if cell.is_valid else None
+        for name in arrays & {*PICTURES, *table.column_names} - {"probs", "members"}:
+            cell = table[name][index] if name in table.column_names else None
+            values[name] = numbers(cell).reshape(shape) if cell is not None and cell.is_valid else None
         yield Row(**values)
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from platform import python_version
 from typing import Any
 
@@ -9,6 +10,9 @@ import torch
 
 import dubium
 from dubium.errors import OptionError
+from dubium.models import load_vae
+from dubium.run.demo import NAME as DEMO
+from dubium.run.demo import demo_folder
 from dubium.run.posterior import Opened, channels, digest, dtype, open_posterior
 from dubium.run.settings import Settings
 from dubium.run.sources import Source, open_source
@@ -24,6 +28,7 @@ class Work:
     source: Source
     shape: tuple[int | None, int | None, int | None]
     dtype: torch.dtype
+    options: Mapping[str, Any]  # the method's, with what files stand for loaded
     about: Mapping[str, Any]
 
 
@@ -46,4 +51,14 @@ def open_work(settings: Settings, opened: Opened | None = None, source: Source |
         "input_shape": list(shape),
     }
     channel, height, width = shape
-    return Work(settings, opened.posterior, source, (channel, height, width), dtype(opened.posterior), about)
+    return Work(
+        settings, opened.posterior, source, (channel, height, width), dtype(opened.posterior), loaded(settings), about
+    )
+
+
+def loaded(settings: Settings) -> dict[str, Any]:
+    """The method's options, with the VAE that a path stands for; the embedded posterior has one of its own."""
+    options = dict(settings.options)
+    demo = settings.posterior.get("run") == DEMO and "clue" in settings.method
+    path = options.get("vae", demo_folder() / "vae" if demo else None)
+    return {**options, "vae": load_vae(path)} if isinstance(path, str | Path) else options

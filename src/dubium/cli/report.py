@@ -1,0 +1,32 @@
+"""`dubium report`."""
+
+import json as json_
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dubium.cli.bars import run_bars
+from dubium.cli.options import Json
+from dubium.report import write_page, write_pngs
+from dubium.run import open_results
+
+
+def report(
+    out: Annotated[Path, typer.Argument(help="A folder that dubium explain wrote.")],
+    gallery: Annotated[int, typer.Option(min=1, help="Images on the page.")] = 200,
+    png: Annotated[bool, typer.Option("--png", help="Also a PNG of each explained image.")] = False,
+    title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+    json: Json = False,
+) -> None:
+    """Build the page of a run again, from its results alone."""
+    results = open_results(out)
+    page, pictures = write_page(out, gallery=gallery, title=title), list[str]()
+    with run_bars(quiet=json) as progress:
+        for path in write_pngs(out) if png else ():
+            pictures.append(str(path))
+            progress("draw", len(pictures), results.explained_count())
+    if json:
+        print(json_.dumps({"page": str(page), "pictures": pictures, "images": len(results)}))
+    else:
+        print(f"{page}" + (f", and {len(pictures)} pictures" if png else ""))

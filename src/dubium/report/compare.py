@@ -1,0 +1,135 @@
+"""Two runs over the same images, side by side on one page."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dubium.errors import OptionError
+from dubium.files import write_atomically
+from dubium.report.cards import maps, origin, verdict, votes
+from dubium.report.page import document, header, panel
+from dubium.report.plots import horizontal_bars
+from dubium.report.summary import Summary, summarise
+from dubium.report.tables import settings_table
+from dubium.run.store import Results, Row, open_results
+from dubium.types import KINDS
+
+Key = tuple[int, str | None]
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """How alike two runs are: rank correlations of scores over images and of maps over pixels, by kind."""
+
+    images: int
+    same_prediction: float
+    scores: dict[str, float]
+    maps: dict[str, float]
+    explained: int
+
+
+def write_comparison(
+    a: Path | str, b: Path | str, out: Path | str, *, names: tuple[str, str] = ("A", "B"), gallery: int = 60
+) -> tuple[Path, Agreement]:
+    """Write `out/index.html` about the images that both runs have; its address, and the figures on it."""
+    first, second = open_results(a), open_results(b)
+    classes = [results.about.get("classes") for results in (first, second)]
+    if None not in classes and classes[0] != classes[1]:
+        raise OptionError(f"{a} and {b} know different classes, so that they cannot be compared.")
+    pairs, agreement = gather(first, second, gallery)
+    path = Path(out) / "index.html"
+    write_atomically(path, page(first, second, names, pairs, agreement))
+    return path, agreement
+
+
+def key(row: Row) -> Key:
+    return row.id, row.path
+
+
+def gather(first: Results, second: Results, gallery: int) -> tuple[list[str], Agreement]:
+    """Cards of the images both explained, most uncertain in the first run first, and the figures."""
+    scores = {key(row): row for row in first.rows(pictures=False)}
+    common = [(scores[key(row)], row) for row in second.rows(pictures=False) if key(row) in scores]
+    if not common:
+        raise OptionError(f"{first.folder} and {second.folder} have no image in common.")
+    both = {key(row) for row in second.rows(second.explained, pictures=False)}
+    kind = first.about["settings"]["kinds"][0]
+    ranks = first.ranked(kind, gallery) if first.explained else {}
+    waiting = {key(row): row for row in first.rows(first.explained) if row.id in ranks and key(row) in both}
+    name, most = summarise(first).name, max((max(a.total, b.total) for a, b in common), default=1.0) or 1.0
+    cards, alike = dict[int, str](), dict[str, list[float]]({kind: [] for kind in KINDS})
+    for row in second.rows(second.explained):
+        other = waiting.pop(key(row), None)
+        if other is None:
+            continue
+        cards[ranks[row.id]] = card(other, row, name, most)
+        for shared in other.maps().keys() & row.maps().keys():
+            alike[shared].append(rank_correlation(other.maps()[shared].ravel(), row.maps()[shared].ravel()))
+    agreement = Agreement(
+        images=len(common),
+        same_prediction=float(np.mean([a.prediction == b.prediction for a, b in common])),
+        scores={kind: score_correlation(common, kind) for kind in KINDS},
+        maps={kind: float(np.mean(values)) for kind, values in alike.items() if values},
+        explained=len(cards),
+    )
+    return [cards[rank] for rank in sorted(cards)], agreement
+
+
+def score_correlation(pairs: Sequence[tuple[Row, Row]], kind: str) -> float:
+    return rank_correlation([getattr(a, kind) for a, _ in pairs], [getattr(b, kind) for _, b in pairs])
+
+
+def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
+    """Spearman's, with mean ranks for ties; 0 where one of them is constant."""
+    ranks = [mean_ranks(np.asarray(values, np.float64)) for values in (a, b)]
+    deviations = [values - values.mean() for values in ranks]
+    scale = float(np.sqrt((deviations[0] ** 2).sum() * (deviations[1] ** 2).sum()))
+    return float((deviations[0] * deviations[1]).sum()) / scale if scale > 0 else 0.0
+
+
+def mean_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts + 1) / 2)[inverse], np.float64)
+
+
+def page(first: Results, second: Results, names: tuple[str, str], cards: list[str], agreement: Agreement) -> str:
+    title = f"{names[0]} and {names[1]}, side by side"
+    summaries = summarise(first), summarise(second)
+    lead = f"{agreement.images:,} images scored by both, {agreement.explained:,} explained by both and shown here."
+    facts = [("same prediction", f"{agreement.same_prediction:.1%}".replace("%", " %"))]
+    facts += [(f"{kind} scores: rank correlation", f"{value:.2f}") for kind, value in agreement.scores.items()]
+    facts += [(f"{kind} maps: rank correlation", f"{value:.2f}") for kind, value in agreement.maps.items()]
+    panels = [means(kind, names, summaries) for kind in KINDS]
+    if all(summary.accuracy is not None for summary in summaries):
+        panels.append(accuracies(names, summaries))
+    parts = [header(title, escape(lead), facts), "<main><h2>All images</h2>"]
+    parts.append(f'<div class="plots">{"".join(panels)}</div>')
+    if cards:
+        words = f"Above: {escape(names[0])}. Below: {escape(names[1])}. Each map has a scale of its own."
+        parts.append(f'<h2>Image by image</h2><p class="lead">{words}</p><div class="gallery">{"".join(cards)}</div>')
+    for name, results in zip(names, (first, second), strict=True):
+        table = settings_table(results.about)
+        parts.append(f"<details><summary>Settings and versions of {escape(name)}</summary>{table}</details>")
+    return document(title, "".join(parts) + "</main>")
+
+
+def means(kind: str, names: tuple[str, str], summaries: tuple[Summary, Summary]) -> str:
+    values = [summary.sums[kind] / max(1, summary.images) for summary in summaries]
+    rows = [(name, value, f"{value:.4f}") for name, value in zip(names, values, strict=True)]
+    return panel(f"Mean {kind}", "Nats per image.", horizontal_bars(rows, f"Mean {kind} uncertainty", kind))
+
+
+def accuracies(names: tuple[str, str], summaries: tuple[Summary, Summary]) -> str:
+    rows = [(name, s.accuracy or 0.0, f"{s.accuracy or 0.0:.1%}") for name, s in zip(names, summaries, strict=True)]
+    return panel("Right answers", "Share of the labelled images.", horizontal_bars(rows, "Right answers", "total"))
+
+
+def card(a: Row, b: Row, name: Callable[[int], str], most: float) -> str:
+    """One image: each run's maps in a line, and its votes below."""
+    sides = "".join(f"{maps(row, most)}<div><p>{verdict(row, name)}</p>{votes(row, name)}</div>" for row in (a, b))
+    says = escape(" / ".join(dict.fromkeys(name(row.prediction) for row in (a, b))))
+    return f'<article class="card"><header><h3>{says}</h3>{origin(a)}</header><div class="pair">{sides}</div></article>'

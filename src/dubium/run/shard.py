@@ -1,0 +1,81 @@
+"""Writing a shard: rows go to disk as they come, and the file appears whole or not at all."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dubium.files import written_atomically
+from dubium.run.store import FORMAT, SCHEMA, Array, Row
+from dubium.types import KINDS
+
+FLUSH = 32 * 2**20  # bytes of maps to collect before a row group is written
+
+
+class Shard:
+    """A Parquet file being written; rows go to disk as they come."""
+
+    def __init__(self, writer: pq.ParquetWriter) -> None:
+        self.writer, self.rows, self.bytes, self.skipped = writer, list[Row](), 0, list[dict[str, str]]()
+
+    def add(self, row: Row) -> None:
+        """Take a row; a row group is written when enough have come."""
+        self.rows.append(row)
+        self.bytes += sum(array.nbytes for array in row.maps().values())
+        if self.bytes >= FLUSH:
+            self.flush()
+
+    def skip(self, path: str, reason: str) -> None:
+        """Remember, in the file, an image that could not be read."""
+        self.skipped.append({"path": path, "reason": reason})
+
+    def flush(self) -> None:
+        if self.rows:
+            self.writer.write_table(as_table(self.rows))
+        self.rows, self.bytes = [], 0
+
+
+@contextmanager
+def shard(path: Path | str, about: Mapping[str, Any]) -> Iterator[Shard]:
+    """A shard to add rows to; it becomes `path` when the block ends, and vanishes if the block raises."""
+    with (
+        written_atomically(path) as beside,
+        pq.ParquetWriter(beside, SCHEMA, compression="zstd", use_dictionary=["path"]) as writer,
+    ):
+        opened = Shard(writer)
+        yield opened
+        opened.flush()
+        content = {"format": FORMAT, **about, "skipped": opened.skipped}
+        writer.add_key_value_metadata({"dubium": json.dumps(content, allow_nan=False)})
+
+
+def as_table(rows: Sequence[Row]) -> pa.Table:
+    """Rows as columns of the schema."""
+    columns = {field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)}
+    arrays: dict[str, Any] = dict(columns)
+    for name in ("probs", *(f"map_{kind}" for kind in KINDS)):
+        arrays[name] = number_lists(columns[name])
+    members = [row.members for row in rows]
+    inner = number_lists([row for block in members for row in block])
+    arrays["members"] = pa.ListArray.from_arrays(offsets([len(block) for block in members]), inner)
+    return pa.table([pa.array(arrays[f.name], f.type) if isinstance(arrays[f.name], list) else arrays[f.name]
+                     for f in SCHEMA], schema=SCHEMA)  # fmt: skip
+
+
+def number_lists(arrays: Sequence[Array | None]) -> pa.ListArray:
+    """A list of numbers per row, null where there is none, without a Python object per number."""
+    sizes = [0 if array is None else array.size for array in arrays]
+    there = [np.ravel(array) for array in arrays if array is not None]
+    flat = np.concatenate(there, dtype=np.float32) if there else np.empty(0, np.float32)
+    missing = pa.array([array is None for array in arrays])
+    return pa.ListArray.from_arrays(offsets(sizes), pa.array(flat), mask=missing)
+
+
+def offsets(sizes: Sequence[int]) -> pa.Array:
+    return pa.array(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int32))
