@@ -1,19 +1,27 @@
 """The `dubium` command: one file per subcommand, and mistakes reported in a sentence instead of a traceback."""
 
-from typing import Any
+import traceback
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+import dubium
 from dubium.cli import data, evaluate
+from dubium.cli.compare import compare
 from dubium.cli.demo import demo
+from dubium.cli.explain import explain
+from dubium.cli.manual import EPILOG, HELP
+from dubium.cli.options import ManyValues
+from dubium.cli.report import report
 from dubium.cli.train import train
 from dubium.cli.train_vae import train_vae
+from dubium.cli.uncertainty import uncertainty
 from dubium.errors import DubiumError
 
 
 class Commands(TyperGroup):
-    """Prints what dubium raises on purpose as one message, with exit code 2."""
+    """Prints what dubium raises on purpose as one message, with exit code 2; other errors end with 3."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -21,15 +29,40 @@ class Commands(TyperGroup):
         except DubiumError as error:
             typer.echo(f"dubium: {error}", err=True)
             raise typer.Exit(2) from error
+        except Exception as error:
+            if hasattr(error, "exit_code"):  # typer's own: a wrong flag, an exit
+                raise
+            traceback.print_exc()
+            raise typer.Exit(3) from error
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"dubium {dubium.__version__}")
+        raise typer.Exit
+
+
+def top_level(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=show_version, help="Print dubium's version.")
+    ] = False,
+) -> None: ...
 
 
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
-    help="Which pixels make a Bayesian neural network unsure, and what can be done about it?",
+    rich_markup_mode="markdown",
+    help=HELP,
+    epilog=EPILOG,
 )
+app.callback()(top_level)
 app.command("demo")(demo)
+app.command("explain", cls=ManyValues)(explain)
+app.command("uncertainty", cls=ManyValues)(uncertainty)
+app.command("compare", cls=ManyValues)(compare)
+app.command("report")(report)
 app.add_typer(data.app, name="data")
 app.add_typer(evaluate.app, name="evaluate")
 app.command("train")(train)
