@@ -81,6 +81,8 @@ def ids(folder: Path) -> tuple[int, ...]:
 def titles(sides: tuple[str, str], methods: list[str]) -> tuple[str, str]:
     """What to call the two: by posterior, and by method where those differ."""
     first, second = (Path(side).name or side for side in sides)
+    if len(methods) == 2 and first == second:
+        return methods[0], methods[1]
     if len(methods) == 2:
         return f"{first} with {methods[0]}", f"{second} with {methods[1]}"
     return (first, second) if first != second else (f"A: {sides[0]}", f"B: {sides[1]}")

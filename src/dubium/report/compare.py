@@ -40,7 +40,7 @@ def write_comparison(
     classes = [results.about.get("classes") for results in (first, second)]
     if None not in classes and classes[0] != classes[1]:
         raise OptionError(f"{a} and {b} know different classes, so that they cannot be compared.")
-    pairs, agreement = gather(first, second, gallery)
+    pairs, agreement = gather(first, second, names, gallery)
     path = Path(out) / "index.html"
     write_atomically(path, page(first, second, names, pairs, agreement))
     return path, agreement
@@ -50,7 +50,7 @@ def key(row: Row) -> Key:
     return row.id, row.path
 
 
-def gather(first: Results, second: Results, gallery: int) -> tuple[list[str], Agreement]:
+def gather(first: Results, second: Results, names: tuple[str, str], gallery: int) -> tuple[list[str], Agreement]:
     """Cards of the images both explained, most uncertain in the first run first, and the figures."""
     scores = {key(row): row for row in first.rows(pictures=False)}
     common = [(scores[key(row)], row) for row in second.rows(pictures=False) if key(row) in scores]
@@ -66,7 +66,7 @@ def gather(first: Results, second: Results, gallery: int) -> tuple[list[str], Ag
         other = waiting.pop(key(row), None)
         if other is None:
             continue
-        cards[ranks[row.id]] = card(other, row, name, most)
+        cards[ranks[row.id]] = card(other, row, names, name, most)
         for shared in other.maps().keys() & row.maps().keys():
             alike[shared].append(rank_correlation(other.maps()[shared].ravel(), row.maps()[shared].ravel()))
     agreement = Agreement(
@@ -98,23 +98,33 @@ def mean_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def page(first: Results, second: Results, names: tuple[str, str], cards: list[str], agreement: Agreement) -> str:
     title = f"{names[0]} and {names[1]}, side by side"
-    summaries = summarise(first), summarise(second)
+    same = first.about["posterior"]["sha256"] == second.about["posterior"]["sha256"]
     lead = f"{agreement.images:,} images scored by both, {agreement.explained:,} explained by both and shown here."
-    facts = [("same prediction", f"{agreement.same_prediction:.1%}".replace("%", " %"))]
-    facts += [(f"{kind} scores: rank correlation", f"{value:.2f}") for kind, value in agreement.scores.items()]
-    facts += [(f"{kind} maps: rank correlation", f"{value:.2f}") for kind, value in agreement.maps.items()]
-    panels = [means(kind, names, summaries) for kind in KINDS]
-    if all(summary.accuracy is not None for summary in summaries):
-        panels.append(accuracies(names, summaries))
-    parts = [header(title, escape(lead), facts), "<main><h2>All images</h2>"]
-    parts.append(f'<div class="plots">{"".join(panels)}</div>')
+    lead += " The networks are the same, so that only the maps can differ." if same else ""
+    facts = [(f"{kind} maps: rank correlation", f"{value:.2f}") for kind, value in agreement.maps.items()]
+    parts = ["<main>"]
+    if not same:
+        facts = [
+            (f"{kind} scores: rank correlation", f"{value:.2f}") for kind, value in agreement.scores.items()
+        ] + facts
+        facts = [("same prediction", f"{agreement.same_prediction:.1%}".replace("%", " %")), *facts]
+        parts.append(f'<h2>All images</h2><div class="plots">{"".join(panels(names, first, second))}</div>')
     if cards:
-        words = f"Above: {escape(names[0])}. Below: {escape(names[1])}. Each map has a scale of its own."
+        words = "Each map has a scale of its own. A class's mean probability is a bar, each network's a tick."
         parts.append(f'<h2>Image by image</h2><p class="lead">{words}</p><div class="gallery">{"".join(cards)}</div>')
+    parts.append("<h2>How it was made</h2>")
     for name, results in zip(names, (first, second), strict=True):
         table = settings_table(results.about)
         parts.append(f"<details><summary>Settings and versions of {escape(name)}</summary>{table}</details>")
-    return document(title, "".join(parts) + "</main>")
+    return document(title, header(title, escape(lead), facts) + "".join(parts) + "</main>")
+
+
+def panels(names: tuple[str, str], first: Results, second: Results) -> list[str]:
+    """Means of both, where their networks differ."""
+    summaries = summarise(first), summarise(second)
+    found = [means(kind, names, summaries) for kind in KINDS]
+    labelled = all(summary.accuracy is not None for summary in summaries)
+    return [*found, accuracies(names, summaries)] if labelled else found
 
 
 def means(kind: str, names: tuple[str, str], summaries: tuple[Summary, Summary]) -> str:
@@ -128,8 +138,19 @@ def accuracies(names: tuple[str, str], summaries: tuple[Summary, Summary]) -> st
     return panel("Right answers", "Share of the labelled images.", horizontal_bars(rows, "Right answers", "total"))
 
 
-def card(a: Row, b: Row, name: Callable[[int], str], most: float) -> str:
-    """One image: each run's maps in a line, and its votes below."""
-    sides = "".join(f"{maps(row, most)}<div><p>{verdict(row, name)}</p>{votes(row, name)}</div>" for row in (a, b))
-    says = escape(" / ".join(dict.fromkeys(name(row.prediction) for row in (a, b))))
-    return f'<article class="card"><header><h3>{says}</h3>{origin(a)}</header><div class="pair">{sides}</div></article>'
+def card(a: Row, b: Row, names: tuple[str, str], name: Callable[[int], str], most: float) -> str:
+    """One image: each side's maps in a line, and the votes below, once if they are the same."""
+    same = bool(np.array_equal(a.members, b.members))
+    sides = []
+    for side, row in zip(names, (a, b), strict=True):
+        says = "" if same else f" {verdict(row, name)}"
+        sides.append(
+            f"<div><p><b>{escape(side)}</b>{says}</p>{maps(row, most)}{'' if same else votes(row, name)}</div>"
+        )
+    below = votes(a, name) if same else ""
+    title = verdict(a, name) if same else escape(" / ".join(dict.fromkeys(name(row.prediction) for row in (a, b))))
+    wrong = " wrong" if a.label is not None and a.label != a.prediction else ""
+    return (
+        f'<article class="card{wrong}"><header><h3>{title}</h3>{origin(a)}</header>'
+        f'<div class="pair">{"".join(sides)}</div>{below}</article>'
+    )
