@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from copy import copy
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,20 +51,15 @@ class Explanation:
     def numpy(self) -> "Explanation":
         """The same with NumPy arrays."""
 
-        def array(tensor: Tensor) -> Any:
-            return tensor.numpy(force=True)
+        def arrays(value: Any) -> Any:
+            if isinstance(value, dict):
+                return {name: arrays(item) for name, item in value.items()}
+            return value.numpy(force=True)
 
-        def arrays(by_kind: Mapping[str, Tensor]) -> dict[str, Any]:
-            return {kind: array(tensor) for kind, tensor in by_kind.items()}
-
-        return replace(
-            self,
-            scores=arrays(self.scores),
-            maps=arrays(self.maps),
-            probs=array(self.probs),
-            members=array(self.members),
-            extras={name: arrays(by_kind) for name, by_kind in self.extras.items()},
-        )
+        twin = copy(self)
+        for name in ("scores", "maps", "probs", "members", "extras"):
+            object.__setattr__(twin, name, arrays(getattr(self, name)))  # around the types, which promise tensors
+        return twin
 
     def plot(self, x: Images, **options: Any) -> "Figure":
         """Draw image, maps, scores and prediction, a row per image; see `dubium.figures.explanation_figure`."""

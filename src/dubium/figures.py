@@ -1,8 +1,9 @@
 """Pictures of explanations: overlays, and the figure behind `Explanation.plot`."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
+from jaxtyping import Float
 from torch import Tensor
 
 from dubium.errors import ImagesError
@@ -17,7 +18,7 @@ COLOURS = "inferno"
 OPACITY = 0.75
 
 
-def picture(image: Tensor) -> "np.ndarray[Any, Any]":
+def picture(image: Tensor) -> Float[np.ndarray, "H W 3"]:
     """An image (C, H, W) as (H, W, 3) in [0, 1]: clipped if nearly so already, else stretched to fit."""
     array = image.detach().float().cpu().numpy()
     low, high = float(array.min()), float(array.max())
@@ -27,14 +28,14 @@ def picture(image: Tensor) -> "np.ndarray[Any, Any]":
     return np.asarray(np.clip(array, 0, 1).transpose(1, 2, 0))
 
 
-def brightness(maps: Tensor) -> "np.ndarray[Any, Any]":
+def brightness(maps: Tensor) -> Float[np.ndarray, "H W"]:
     """A map in [0, 1] for colouring. Negative parts are 0; the top half per cent is 1, lest one pixel hide the rest."""
     array = np.clip(maps.detach().float().cpu().numpy(), 0, None)
     top = float(np.quantile(array, 0.995)) or float(array.max())
     return np.asarray(np.clip(array / top, 0, 1) if top > 0 else array)
 
 
-def overlay(image: Tensor, maps: Tensor, opacity: float = OPACITY) -> "np.ndarray[Any, Any]":
+def overlay(image: Tensor, maps: Tensor, opacity: float = OPACITY) -> Float[np.ndarray, "H W 3"]:
     """The map in colour over a grey copy of the image: the stronger, the more opaque."""
     from matplotlib import colormaps
 

@@ -128,7 +128,7 @@ def in_ball(codes: Codes, radius: float | None, starts: int, seed: int) -> Float
         return codes.new_zeros(starts, codes.shape[1])
     generator = torch.Generator().manual_seed(seed)
     direction = torch.randn(starts, codes.shape[1], generator=generator, dtype=torch.float64)
-    distance = radius * torch.rand(starts, 1, generator=generator, dtype=torch.float64) ** (1 / codes.shape[1])
+    distance: Tensor = radius * torch.rand(starts, 1, generator=generator, dtype=torch.float64) ** (1 / codes.shape[1])
     return (distance * direction / direction.norm(dim=1, keepdim=True)).to(codes)
 
 

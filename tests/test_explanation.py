@@ -1,0 +1,110 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+import dubium
+from dubium import errors
+from tests.networks import ensemble, images, small_cnn
+
+
+@pytest.fixture
+def result(cheap):
+    return dubium.explain(ensemble(small_cnn), images(2), method="clue", **cheap("clue"))
+
+
+def test_what_is_saved_is_what_is_loaded(result, tmp_path):
+    result.save(tmp_path / "out.safetensors")
+    loaded = dubium.load(tmp_path / "out.safetensors")
+    for part in ("scores", "maps"):
+        for kind, tensor in getattr(result, part).items():
+            assert torch.equal(getattr(loaded, part)[kind], tensor)
+    assert torch.equal(loaded.probs, result.probs)
+    assert torch.equal(loaded.members, result.members)
+    assert torch.equal(loaded.extras["counterfactual"]["epistemic"], result.extras["counterfactual"]["epistemic"])
+    assert (loaded.method, loaded.options, loaded.input_shape) == (result.method, result.options, result.input_shape)
+
+
+def test_the_file_says_how_it_was_made(result, tmp_path):
+    result.save(tmp_path / "out.safetensors")
+    with safe_open(tmp_path / "out.safetensors", framework="pt") as file:
+        about = json.loads(file.metadata()["dubium"])
+    assert about["dubium"] == dubium.__version__
+    assert about["method"] == "clue"
+    assert about["options"]["steps"] == 3
+    assert about["input_shape"] == [2, 1, 12, 12]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not a file of ours", b'{"a": 1}' * 100],
+)
+def test_a_foreign_file_is_refused_by_name(content, tmp_path):
+    (tmp_path / "bad.safetensors").write_bytes(content)
+    with pytest.raises(errors.FileFormatError, match=r"bad\.safetensors"):
+        dubium.load(tmp_path / "bad.safetensors")
+
+
+def test_a_truncated_file_is_refused(result, tmp_path):
+    result.save(tmp_path / "out.safetensors")
+    whole = (tmp_path / "out.safetensors").read_bytes()
+    (tmp_path / "out.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(errors.FileFormatError, match=r"out\.safetensors"):
+        dubium.load(tmp_path / "out.safetensors")
+
+
+def test_another_safetensors_file_and_a_newer_format_are_refused(tmp_path):
+    save_file({"weight": torch.zeros(2)}, tmp_path / "weights.safetensors")
+    with pytest.raises(errors.FileFormatError, match="load_posterior"):
+        dubium.load(tmp_path / "weights.safetensors")
+    about = {"format": 99, "dubium": "9.0"}
+    save_file({"probs": torch.zeros(2)}, tmp_path / "new.safetensors", metadata={"dubium": json.dumps(about)})
+    with pytest.raises(errors.FileFormatError, match="Upgrade"):
+        dubium.load(tmp_path / "new.safetensors")
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere"):
+        dubium.load(tmp_path / "nowhere.safetensors")
+
+
+def test_numpy_gives_the_same_numbers(result):
+    arrays = result.numpy()
+    assert isinstance(arrays.maps["total"], np.ndarray)
+    assert isinstance(arrays.probs, np.ndarray)
+    np.testing.assert_array_equal(arrays.maps["total"], result.maps["total"].numpy())
+    np.testing.assert_array_equal(
+        arrays.extras["counterfactual"]["total"], result.extras["counterfactual"]["total"].numpy()
+    )
+
+
+def test_an_explanation_is_frozen(result):
+    with pytest.raises(AttributeError):
+        result.method = "other"
+
+
+def test_plot_has_a_row_per_image_and_says_prediction_and_scores(result):
+    figure = result.plot(images(2))
+    titles = [axis.get_title() for axis in figure.axes if axis.get_title()]
+    assert len(titles) == 2 * 4
+    label = int(result.probs[0].argmax())
+    assert titles[0] == f"{label}, p = {result.probs[0].max():.2f}"
+    assert any(title.startswith("epistemic") for title in titles)
+    named = result.plot(images(2), classes=["zero", "one", "two", "three"])
+    assert named.axes[0].get_title().startswith(["zero", "one", "two", "three"][label])
+
+
+def test_plot_refuses_other_images(result):
+    with pytest.raises(errors.ImagesError, match="images that were explained"):
+        result.plot(images(3))
+
+
+def test_plot_draws_colour_and_normalised_images():
+    x = 4 * images(1, 3) - 2
+    figure = dubium.explain(ensemble(lambda: small_cnn(3)), x).plot(x)
+    picture = figure.axes[0].images[0].get_array()
+    assert picture.min() == 0
+    assert picture.max() == 1

@@ -1,0 +1,45 @@
+"""Imports point down, and optional libraries stay out until they are asked for."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import dubium
+
+ROOT = Path(dubium.__file__).parent
+LAYERS = [  # a module imports from its own line and from those below it
+    ("cli", "web", "reproduce"),
+    ("report", "run"),
+    ("evaluation", "training"),
+    ("explain",),
+    ("ua_backprop", "explanation", "figures", "posteriors", "attribution", "uncertainty", "softmax_share"),
+    ("models", "data"),
+    ("checks", "files", "types", "errors"),
+]
+HEIGHT = {name: len(LAYERS) - i for i, names in enumerate(LAYERS) for name in names}
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("dubium."):
+            yield node.module.split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[1] for alias in node.names if alias.name.startswith("dubium."))
+
+
+def test_imports_point_down():
+    wrong = []
+    for path in ROOT.rglob("*.py"):
+        own = path.relative_to(ROOT).with_suffix("").parts[0]
+        if own == "__init__":
+            continue
+        wrong += [f"{own} -> {name} in {path.name}" for name in imported(path) if HEIGHT[name] > HEIGHT[own]]
+    assert not wrong
+
+
+def test_importing_dubium_imports_no_optional_library_and_no_command():
+    heavy = ("captum", "laplace", "posteriors", "ray", "gradio", "scipy", "typer", "rich", "torchvision", "pandas")
+    check = f"import sys, dubium; print([name for name in {heavy!r} if name in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout
+    assert found.strip() == "[]"
