@@ -3,13 +3,13 @@ import warnings
 
 import pytest
 import torch
-from tests.networks import Awkward, ensemble, images, randomised, small_cnn
-from tests.oracles import fullgrad_map, relative_l1, ua_backprop_maps
 from torch import nn
 
 import dubium
 from dubium import errors
 from dubium.attribution import fullgrad
+from tests.networks import Awkward, ensemble, images, randomised, small_cnn
+from tests.oracles import fullgrad_map, relative_l1, ua_backprop_maps
 
 KINDS = ("total", "aleatoric", "epistemic")
 
@@ -287,9 +287,9 @@ BAD = {
     ),
     "empty": (list, lambda: images(1), errors.PosteriorError, "empty"),
     "a network": (lambda: small_cnn().eval(), lambda: images(1), errors.PosteriorTypeError, r"\[network\]"),
-    "a number": (lambda: 3, lambda: images(1), errors.PosteriorTypeError, "collection"),
+    "a number": (lambda: 3, lambda: images(1), errors.PosteriorTypeError, "list of networks"),
     "numbers": (lambda: [1, 2], lambda: images(1), errors.PosteriorTypeError, "Element 0"),
-    "a generator": (lambda: (n for n in GOOD()), lambda: images(1), errors.PosteriorTypeError, "sized"),
+    "a generator": (lambda: (n for n in GOOD()), lambda: images(1), errors.PosteriorTypeError, "list"),
     "no statistics": (
         lambda: [nn.Sequential(nn.BatchNorm2d(1, track_running_stats=False), *small_cnn()).eval()],
         lambda: images(1),

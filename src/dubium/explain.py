@@ -25,6 +25,7 @@ from dubium.checks import (
 )
 from dubium.errors import PosteriorError, UnknownNameError, unknown
 from dubium.explanation import Explanation, described
+from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.stack import stack
 from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior, Progress
 from dubium.ua_backprop import only, ua_backprop
@@ -41,7 +42,7 @@ def methods() -> tuple[str, ...]:
 
 
 def explain(
-    posterior: Posterior | Sequence[nn.Module],
+    posterior: Any,
     x: Images,
     *,
     method: Any = UA_BACKPROP,
@@ -54,7 +55,8 @@ def explain(
     """Which pixels of x make the posterior unsure, and how much, for each kind of uncertainty.
 
     Args:
-        posterior: a list of networks in eval mode, or any `dubium.types.Posterior`.
+        posterior: a list of networks in eval mode, any `dubium.types.Posterior`, or another library's object that
+            `dubium.posteriors.as_posterior` knows (a fitted `laplace.Laplace`, ...).
         x: images, of the networks' dtype and on their device.
         method: a name of `dubium.methods()`, a function `(network, x, target) -> maps`, or a Captum class.
         kinds: of "total", "aleatoric" and "epistemic".
@@ -66,6 +68,7 @@ def explain(
     check_images(x)
     kinds, limit = check_kinds(kinds), parse_memory(memory)
     name, function, settings = chosen(method, options, x.shape[1])
+    posterior = as_posterior(posterior)
     check_posterior(posterior)
     warn_if_single(posterior, kinds)
     extras: dict[str, Tensor] = {}
@@ -83,7 +86,7 @@ def explain(
 
 
 def uncertainty(
-    posterior: Posterior | Sequence[nn.Module],
+    posterior: Any,
     x: Images,
     *,
     kinds: Iterable[Kind] | Kind = KINDS,
@@ -92,6 +95,7 @@ def uncertainty(
     """Scores and predictions without maps."""
     check_images(x)
     kinds, limit = check_kinds(kinds), parse_memory(memory)
+    posterior = as_posterior(posterior)
     check_posterior(posterior)
     warn_if_single(posterior, kinds)
     with torch.inference_mode(False), torch.no_grad():

@@ -128,8 +128,9 @@ def in_ball(codes: Codes, radius: float | None, starts: int, seed: int) -> Float
         return codes.new_zeros(starts, codes.shape[1])
     generator = torch.Generator().manual_seed(seed)
     direction = torch.randn(starts, codes.shape[1], generator=generator, dtype=torch.float64)
-    distance: Tensor = radius * torch.rand(starts, 1, generator=generator, dtype=torch.float64) ** (1 / codes.shape[1])
-    return (distance * direction / direction.norm(dim=1, keepdim=True)).to(codes)
+    distance = radius * torch.rand(starts, 1, generator=generator, dtype=torch.float64) ** (1 / codes.shape[1])
+    shifts: Tensor = distance * direction / direction.norm(dim=1, keepdim=True)
+    return shifts.to(codes)
 
 
 def checked(vae: Autoencoder | None, x: Images) -> tuple[Autoencoder, Codes]:
