@@ -14,6 +14,7 @@ from dubium.cli.explain import explain
 from dubium.cli.manual import EPILOG, HELP
 from dubium.cli.options import ManyValues
 from dubium.cli.report import report
+from dubium.cli.serve import serve
 from dubium.cli.train import train
 from dubium.cli.train_vae import train_vae
 from dubium.cli.uncertainty import uncertainty
@@ -63,6 +64,7 @@ app.command("explain", cls=ManyValues)(explain)
 app.command("uncertainty", cls=ManyValues)(uncertainty)
 app.command("compare", cls=ManyValues)(compare)
 app.command("report")(report)
+app.command("serve", cls=ManyValues)(serve)
 app.add_typer(data.app, name="data")
 app.add_typer(evaluate.app, name="evaluate")
 app.command("train")(train)

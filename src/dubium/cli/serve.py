@@ -1,0 +1,47 @@
+"""`dubium serve`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dubium.cli import options as o
+from dubium.run.store import FOLDER
+from dubium.web import open_out, open_run
+from dubium.web import serve as serve_page
+from dubium.web.session import with_images
+
+HERE = ("127.0.0.1", "localhost", "::1")
+
+
+def serve(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN|OUT]", help="A posterior, or a folder that dubium explain wrote.")
+    ] = None,
+    posterior: o.PosteriorFactory = None,
+    weights: o.Weights = None,
+    mean: o.Mean = None,
+    std: o.Std = None,
+    images: o.ImageFiles = None,
+    dataset: o.DatasetName = None,
+    host: Annotated[str, typer.Option(help="Who may connect: 127.0.0.1 is this machine alone.")] = HERE[0],
+    port: Annotated[int | None, typer.Option(min=1, max=65535, help="7860, or the next that is free.")] = None,
+    browser: Annotated[bool, typer.Option(help="Open the page in your browser.")] = True,
+) -> None:
+    """Explore one image at a time in the browser, live: kinds, methods, temperatures, blurring, votes."""
+    out = Path(run) if run and (Path(run) / FOLDER).is_dir() else None
+    if out is not None:
+        named = o.posterior_settings(None, posterior, weights, mean, std) if posterior else None
+        session = open_out(out, named)
+        if images or dataset:
+            session = with_images(session, o.image_settings(None, images, dataset))
+    else:
+        chosen = o.image_settings(run, images, dataset) if images or dataset or run == "demo" else None
+        session = open_run(o.posterior_settings(run, posterior, weights, mean, std), chosen)
+    if host not in HERE:
+        typer.echo(f"dubium: anyone who can reach {host} can use this page and upload images.", err=True)
+    serve_page(session, host=host, port=port, open_browser=browser, started=announce)
+
+
+def announce(address: str) -> None:
+    print(f"Explore at {address} (Ctrl-C ends it).", flush=True)

@@ -1,0 +1,196 @@
+"""What the explorer knows: networks, images to pick from, and what it computes for a visitor. Nothing of the page."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from dubium.data.fit import to_channels, to_size
+from dubium.data.image_files import read_image
+from dubium.errors import DubiumError, FileFormatError, OptionError
+from dubium.evaluation.blurring import pixel_ranks
+from dubium.evaluation.gaussian_blur import gaussian_blur
+from dubium.explain import explain, uncertainty
+from dubium.explanation import Explanation
+from dubium.run.posterior import channels, dtype, open_posterior
+from dubium.run.settings import Settings
+from dubium.run.sources import Item, Source, open_source
+from dubium.run.store import Results, Row, open_results
+from dubium.run.work import loaded
+from dubium.types import Images, Posterior
+
+MEGABYTES, PIXELS = 20, 25_000_000  # of an upload
+SHOWN = 60  # images to pick from
+CURVE = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a visitor has chosen; it decides the maps. None leaves a setting to the method."""
+
+    method: str = "ua-backprop"
+    relevance: str = "fullgrad"
+    tau1: float | None = None
+    tau2: float | None = None
+
+
+@dataclass(frozen=True)
+class Session:
+    """Networks and images of one server; `why_not` says what to do if the networks are not here."""
+
+    posterior: Posterior | None
+    shape: tuple[int | None, int | None, int | None]
+    classes: tuple[str, ...] | None
+    pictures: Sequence[Item]
+    rows: Mapping[int, Row] = field(default_factory=dict)
+    stored: Mapping[str, Any] = field(default_factory=dict)  # the settings behind `rows`
+    options: Mapping[str, Any] = field(default_factory=dict)
+    fit: str = "stretch"
+    why_not: str = ""
+
+    def name(self, index: int) -> str:
+        return self.classes[index] if self.classes and index < len(self.classes) else str(index)
+
+
+def open_run(posterior: Mapping[str, Any], images: Mapping[str, Any] | None) -> Session:
+    """A session on a posterior, with images to pick from if some are named."""
+    opened = open_posterior(posterior)
+    source, classes = open_source(images, opened.classes) if images else (None, opened.classes)
+    shape = opened.input_shape or (channels(opened.posterior), None, None)
+    channel, height, width = shape
+    vae = loaded(Settings(posterior, images or {}, method="clue")) if posterior.get("run") == "demo" else {}
+    return Session(opened.posterior, (channel, height, width), classes, first(source), options=vae)
+
+
+def open_out(folder: Path, posterior: Mapping[str, Any] | None) -> Session:
+    """A session on a run's results; without the code that built its networks, the stored maps are shown."""
+    results = open_results(folder)
+    about = results.about
+    settings = Settings.of(about["settings"])
+    named, why_not = posterior or settings.posterior, ""
+    if posterior is None and {"factory", "architecture"} & named.keys():
+        code = named.get("factory") or named.get("architecture")
+        why_not = (
+            f"These networks were built by {code}, and code is never run because a file says so. To explain anew, "
+            f"start with: dubium serve {folder} --posterior {code}"
+        )
+    opened = None
+    if not why_not:
+        try:
+            opened = open_posterior(named)
+        except DubiumError as error:
+            why_not = f"The networks of this run cannot be loaded, so that only its stored maps are shown: {error}"
+    rows = most_uncertain(results, settings.kinds[0])
+    classes = about["classes"]
+    channel, height, width = about["input_shape"]
+    return Session(
+        opened.posterior if opened else None, (channel, height, width), None if classes is None else tuple(classes),
+        [original(row, settings) for row in rows.values()], rows, about["settings"],
+        loaded(settings) if opened else {}, settings.fit, why_not,
+    )  # fmt: skip
+
+
+def most_uncertain(results: Results, kind: str) -> dict[int, Row]:
+    """The explained rows to pick from, most uncertain first."""
+    ranks = results.ranked(kind, SHOWN)
+    found = [row for row in results.rows(results.explained) if row.id in ranks]
+    return {row.id: row for row in sorted(found, key=lambda row: ranks[row.id])}
+
+
+def original(row: Row, settings: Settings) -> Item:
+    """The image itself if its file is still there, else its thumbnail, which is the same for small images."""
+    try:
+        image = read_image(row.path or "")
+    except FileFormatError:
+        image = read_image(row.thumbnail) if row.thumbnail else torch.full((1, row.height, row.width), 0.5)
+    return Item(row.id, row.path, row.label, image)
+
+
+def first(source: Source | None) -> list[Item]:
+    """Some images of a source; those that cannot be read are left out."""
+    found: list[Item] = []
+    for index in range(len(source)) if source is not None else ():
+        try:
+            found.append(source.read(index))  # type: ignore[union-attr]
+        except (FileFormatError, OSError):
+            continue
+        if len(found) == SHOWN:
+            break
+    return found
+
+
+def read_upload(path: str | Path) -> Item:
+    """An uploaded file, checked: its bytes, its pixels, and whether it is an image at all."""
+    path = Path(path)
+    size = path.stat().st_size
+    if size > MEGABYTES * 10**6:
+        raise FileFormatError(f"{path.name} has {size / 1e6:.1f} MB; at most {MEGABYTES} MB are taken.")
+    try:
+        return Item(-1, path.name, None, read_image(path, pixels=PIXELS))
+    except FileFormatError as error:
+        raise FileFormatError(str(error).replace(str(path), path.name)) from error
+
+
+def fitted(session: Session, image: Float[Tensor, "C H W"]) -> Images:
+    """What the networks see of an image."""
+    channel, height, width = session.shape
+    x = to_channels(image, channel or len(image))
+    x = to_size(x, (height or x.shape[1], width or x.shape[2]), session.fit)[None]
+    return x if session.posterior is None else x.to(dtype(session.posterior))
+
+
+def explained(session: Session, item: Item, choice: Choice) -> Explanation:
+    """Scores and maps, at the networks' size; from the store where the networks are not here."""
+    if session.posterior is None:
+        return stored(session, item)
+    options: dict[str, Any] = {}
+    if choice.method == "ua-backprop":
+        options = {"relevance": choice.relevance, "tau1": choice.tau1, "tau2": choice.tau2}
+    elif "clue" in choice.method:
+        options = {name: value for name, value in session.options.items() if name == "vae"}
+    return explain(session.posterior, fitted(session, item.image), method=choice.method, **options)
+
+
+def stored(session: Session, item: Item) -> Explanation:
+    row = session.rows.get(item.id)
+    if row is None:
+        raise OptionError(session.why_not)
+    maps = {kind: torch.from_numpy(array.copy())[None] for kind, array in row.maps().items()}
+    return Explanation(
+        {kind: torch.tensor([score]) for kind, score in row.scores().items()}, maps,
+        torch.from_numpy(row.probs.copy())[None], torch.from_numpy(row.members.copy())[:, None],
+        session.stored["method"], session.stored["options"],
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Blurred:
+    """The image with its top pixels blurred, its scores, and a curve of (share, score) for one kind."""
+
+    image: Float[Tensor, "C H W"]
+    scores: dict[str, float]
+    curve: list[tuple[float, float]]
+
+
+def blur(session: Session, item: Item, explanation: Explanation, kind: str, share: float, sigma: float) -> Blurred:
+    """What becomes of the uncertainty when the pixels with the highest attribution are blurred."""
+    if session.posterior is None:
+        raise OptionError(session.why_not)
+    x, maps = fitted(session, item.image), explanation.maps[kind]
+    soft = gaussian_blur(x, [sigma]).reshape(x.shape).to(x)
+    rank, pixels = pixel_ranks(maps), maps[0].numel()
+    shares = [*CURVE, share]
+    images = torch.cat([torch.where((rank < round(part * pixels))[:, None], soft, x) for part in shares])
+    scores = uncertainty(session.posterior, images).scores
+    curve = [(part, float(score)) for part, score in zip(shares, scores[kind], strict=True)]
+    return Blurred(images[-1], {name: float(values[-1]) for name, values in scores.items()}, sorted(curve))
+
+
+def with_images(session: Session, images: Mapping[str, Any]) -> Session:
+    """The same session with other images to pick from."""
+    source, classes = open_source(images, session.classes)
+    return replace(session, pictures=first(source), classes=classes)
