@@ -61,6 +61,12 @@ class Explanation:
             object.__setattr__(twin, name, arrays(getattr(self, name)))  # around the types, which promise tensors
         return twin
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from dubium.figures import explanation_html
+
+        return explanation_html(self)
+
     def plot(self, x: Images, **options: Any) -> "Figure":
         """Draw image, maps, scores and prediction, a row per image; see `dubium.figures.explanation_figure`."""
         from dubium.figures import explanation_figure

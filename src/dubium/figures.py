@@ -46,6 +46,40 @@ def overlay(image: Tensor, maps: Tensor, opacity: float = OPACITY) -> Float[np.n
     return np.asarray((1 - alpha) * (0.25 + 0.75 * grey) + alpha * colour)
 
 
+def explanation_html(explanation: "Explanation", *, most: int = 8) -> str:
+    """A table for notebooks: a line per image with its prediction, and each kind's score over its map."""
+    from html import escape
+
+    kinds, count = list(explanation.scores), len(explanation.probs)
+    head = "".join(f"<th>{escape(name)}</th>" for name in ("image", "class", "p", *kinds))
+    lines = []
+    for index in range(min(count, most)):
+        probability, label = explanation.probs[index].max(0)
+        cells = [str(index), str(int(label)), f"{float(probability):.2f}"]
+        for kind in kinds:
+            drawn = inline(explanation.maps[kind][index], f"{kind} map of image {index}") if explanation.maps else ""
+            cells.append(f"{float(explanation.scores[kind][index]):.4f}{drawn}")
+        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
+    more = f"<p>… and {count - most} more</p>" if count > most else ""
+    caption = f"{escape(explanation.method)}: {count} images, {len(explanation.members)} networks, scores in nats"
+    return f"<table><caption>{caption}</caption><tr>{head}</tr>{''.join(lines)}</table>{more}"
+
+
+def inline(maps: Tensor, alt: str) -> str:
+    """A map as an image element that needs no file."""
+    import base64
+    import io
+
+    from matplotlib import colormaps
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.fromarray((colormaps[COLOURS](brightness(maps))[..., :3] * 255).round().astype(np.uint8)).save(stream, "PNG")
+    source = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+    style = "display:block;width:112px;image-rendering:pixelated"
+    return f'<img src="{source}" alt="{alt}" style="{style}">'
+
+
 def explanation_figure(
     explanation: "Explanation",
     x: Images,
