@@ -85,8 +85,8 @@ def build(session: Session, folder: Path) -> Any:
                 if session.pictures:
                     pick = gr.Gallery(
                         [(thumbnail(one), caption(session, one)) for one in session.pictures], label="Pick an image",
-                        show_label=False, columns=5, height=240, allow_preview=False, object_fit="contain", elem_id="pick", format="png",
-                        buttons=[], interactive=False,
+                        show_label=False, columns=5, height=240, allow_preview=False, object_fit="contain", elem_id="pick",
+                        format="png", buttons=[], interactive=False,
                     )  # fmt: skip
                 upload = gr.File(
                     label=f"or upload one (at most {MEGABYTES} MB)", file_count="single", height=150, elem_id="upload",
