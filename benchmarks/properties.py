@@ -1,0 +1,81 @@
+"""The paper's property table beside what is measured: python -m benchmarks.properties > docs/properties.md."""
+
+import torch
+
+from dubium.attribution import ATTRIBUTORS
+from dubium.evaluation.properties import PROPERTIES, SIZE, Finding, explainer, fidelity
+from dubium.models import vae_dense
+from dubium.models.saved_vae import load_vae
+from dubium.posteriors import load_posterior
+from dubium.run.demo import demo_digits, demo_folder
+
+NAMES = [*PROPERTIES, "fidelity"]
+PAPER = {  # its Table 4 in the order of NAMES; Appendix A.3 for UA-Backprop, which leaves two open
+    "ua-backprop": ("", "yes", "yes", "yes", "", "yes", "yes"),
+    "grad": ("yes", "no", "yes", "no", "no", "yes", "no"),
+    "smoothgrad": ("yes", "no", "yes", "no", "no", "yes", "yes"),
+    "fullgrad": ("yes*", "yes", "yes", "yes", "no", "yes", "yes"),
+    "ig": ("yes", "yes", "yes", "yes", "yes", "no", "yes"),
+}
+MANY = {"ig": {"steps": 500}, "blur-ig": {"steps": 500}, "guided-ig": {"steps": 200}, "smoothgrad": {"samples": 20}}
+DIGITS = 32  # the most uncertain ones come first
+
+HEAD = """# Properties of the methods, measured
+
+The paper lists which properties each method has (its Table 4 and Appendix A). Here each is an experiment
+(`dubium.evaluation.properties`): small random networks in float64, aleatoric uncertainty; for fidelity the demo's
+ensemble and its {digits} most uncertain digits, epistemic uncertainty. A cell is what was measured, with the number
+behind it, and in brackets what the paper says where it says something. **Bold** marks a difference.
+
+Made by `python -m benchmarks.properties > docs/properties.md`.
+"""
+TAIL = """
+## Where measurement and paper differ, and why
+
+- *Completeness of IG and its kin*: their maps add up to `U(x) - U(start)`, not to `U(x)`; the paper's yes needs a start
+  without uncertainty, and neither a white nor a blurred image is one. FullGrad's decomposition holds for a logit, never
+  for an uncertainty: see `dubium.fullgrad_completeness`.
+- *Sensitivity of FullGrad and UA-Backprop*: bias terms, and the pixel softmax, give something to pixels that the
+  networks never look at. For UA-Backprop that is the price of completeness with positive maps.
+- *Implementation invariance of FullGrad*: the paper's star. A BatchNorm folded into its convolution moves bias terms.
+- *Linearity* is asked of two posteriors taken together, whose aleatoric uncertainty is the mean of theirs.
+
+What the numbers mean:
+
+"""
+
+
+def main() -> None:
+    print(HEAD.format(digits=DIGITS))
+    print("| method |", " | ".join(NAMES), "|")
+    print("|---" * (1 + len(NAMES)) + "|")
+    meanings: dict[str, str] = {}
+    for method in ("ua-backprop", *ATTRIBUTORS):
+        found = findings(method)
+        meanings |= {name: finding.meaning for name, finding in found.items()}
+        claims = PAPER.get(method, ("",) * len(NAMES))
+        print(f"| {method} |", " | ".join(map(cell, found.values(), claims)), "|", flush=True)
+    print(TAIL)
+    print("\n".join(f"- {name}: {meaning}." for name, meaning in meanings.items()))
+
+
+def findings(method: str) -> dict[str, Finding]:
+    torch.manual_seed(0)
+    small = vae_dense(size=SIZE, hidden=(30, 15), latent=4).double().eval()
+    clue = {"vae": small, "steps": 30} if "clue" in method else {}
+    attribute = explainer(method, "aleatoric", **MANY.get(method, {}), **clue)
+    found = {name: measure(attribute) for name, measure in PROPERTIES.items()}
+    real = {"vae": load_vae(demo_folder() / "vae")} if clue else {}
+    digits = demo_digits().batch(slice(DIGITS))
+    attribute = explainer(method, "epistemic", **real)
+    return found | {"fidelity": fidelity(attribute, load_posterior(demo_folder() / "posterior"), digits)}
+
+
+def cell(finding: Finding, claim: str) -> str:
+    answer = "yes" if finding.holds else "no"
+    text = f"{answer}, {finding.value:.2g}" + (f" ({claim})" if claim else "")
+    return f"**{text}**" if claim and claim.rstrip("*") != answer else text
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+import pytest
+import torch
+
+import dubium
+from dubium.evaluation.properties import PROPERTIES, explainer, fidelity, images, network, reduction
+
+EXPECTED = {  # what follows from the definitions
+    "ua-backprop": {"completeness": True, "positivity": True, "saturation": True, "sensitivity": False},
+    "grad": {"completeness": False, "positivity": True, "saturation": False, "implementation invariance": True},
+    "ig": {"completeness": False, "positivity": False, "linearity": True, "implementation invariance": True},
+    "fullgrad": {"completeness": False, "positivity": True, "implementation invariance": False},
+}
+CASES = [(method, name, holds) for method, names in EXPECTED.items() for name, holds in names.items()]
+
+
+@pytest.mark.parametrize(("method", "name", "holds"), CASES)
+def test_a_property_is_found_where_it_must_be(method, name, holds):
+    finding = PROPERTIES[name](explainer(method, "aleatoric", **({"steps": 50} if method == "ig" else {})))
+    assert finding.holds == holds, finding
+
+
+def test_ig_is_complete_once_its_start_has_no_uncertainty():
+    posterior, x = [network(seed) for seed in range(3)], images()
+    sure = x[0].clone()
+    result = dubium.explain(posterior, x, method="ig", start=sure, steps=200, kinds="aleatoric")
+    gap = result.maps["aleatoric"].sum((1, 2)) - (result.scores["aleatoric"] - result.scores["aleatoric"][0])
+    assert gap.abs().max() < 1e-4
+
+
+def test_fidelity_is_found_for_a_map_that_knows_and_not_for_a_random_one():
+    posterior, x = [network(seed) for seed in range(3)], torch.rand(24, 1, 10, 10, dtype=torch.float64)
+    pixels = torch.eye(100, dtype=torch.float64).view(100, 10, 10)
+    alone = torch.stack([reduction(posterior, x, pixel.expand(len(x), -1, -1)) for pixel in pixels], 1)
+
+    def knows(_posterior, _x):
+        return alone.view(-1, 10, 10)
+
+    assert fidelity(knows, posterior, x).holds
+    assert not fidelity(explainer("random", "epistemic", seed=5), posterior, x).holds
