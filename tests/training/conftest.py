@@ -1,5 +1,6 @@
 import pytest
 import torch
+
 from tests.data.official import write_idx
 
 

@@ -9,7 +9,6 @@ import time
 
 import pytest
 import torch
-from tests.posteriors.third_party import imported
 from typer.testing import CliRunner
 
 from dubium.cli import app
@@ -18,6 +17,7 @@ from dubium.models import load_vae
 from dubium.posteriors import load_posterior, posterior_record
 from dubium.training import checkpoint as checkpoints
 from dubium.training import train, train_vae
+from tests.posteriors.third_party import imported
 
 TINY = {"options": {"filters": 2, "units": 8}, "epochs": 3, "batch_size": 16, "images": 64}
 
@@ -53,18 +53,18 @@ def test_a_finished_run_is_not_trained_again_and_other_settings_are_refused(digi
 
 
 def test_killed_at_any_moment_the_same_command_ends_with_the_same_bytes(digits, tmp_path):
-    options = ["--dataset", "mnist", "--scale", "smoke", "--members", "2", "--threads", "1", "--epochs", "12"]
+    options = ["--dataset", "mnist", "--scale", "smoke", "--members", "2", "--threads", "1", "--epochs", "16"]
     command = [sys.executable, "-c", "from dubium.cli import app; app()", "train", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
 
     def run(name):
         return subprocess.Popen([*command, "--out", str(tmp_path / name)], env=environment, stdout=subprocess.DEVNULL)
 
-    train("mnist", tmp_path / "whole", scale="smoke", members=2, threads=1, changes={"epochs": 12})
+    train("mnist", tmp_path / "whole", scale="smoke", members=2, threads=1, changes={"epochs": 16})
     for kill in range(2):
         process = run("killed")
         metrics = tmp_path / "killed" / "metrics.jsonl"
-        wanted = 5 + 11 * kill  # once in the first member, once in the second
+        wanted = 3 + 16 * kill  # once in the first member, once in the second
         while process.poll() is None and (not metrics.exists() or metrics.read_text().count("\n") < wanted):
             time.sleep(0.002)
         process.send_signal(signal.SIGKILL)
@@ -74,7 +74,7 @@ def test_killed_at_any_moment_the_same_command_ends_with_the_same_bytes(digits, 
     for name in ("member-0.safetensors", "member-1.safetensors"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     lines = [json.loads(line) for line in (tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()]
-    assert [(n["member"], n["epoch"]) for n in lines[:-1]] == [(m, e) for m in range(2) for e in range(1, 13)]
+    assert [(n["member"], n["epoch"]) for n in lines[:-1]] == [(m, e) for m in range(2) for e in range(1, 17)]
 
 
 def test_members_trained_in_processes_are_those_trained_in_turn(digits, tmp_path):
