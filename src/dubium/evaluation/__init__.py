@@ -1,0 +1,40 @@
+"""Protocols that judge attribution methods, as pure functions; `protocols` runs them end to end."""
+
+from dubium.evaluation.anomaly import best_boxes, box_iou, localisation, plant
+from dubium.evaluation.blurring import auc_urr, blurring_test, murr, pixel_counts, reduction_rates, sigma_grid
+from dubium.evaluation.calibration import calibration_error, predictive_metrics
+from dubium.evaluation.gaussian_blur import gaussian_blur
+from dubium.evaluation.randomisation import Randomised, randomise
+from dubium.evaluation.sanity import effective_pixels, halves, rank_agreement, redrawn, uncertainty_curves
+from dubium.evaluation.scoring import scorer
+from dubium.evaluation.statistics import band, bootstrap, compare, holm, mean_interval, signed_rank
+
+__all__ = [
+    "Randomised",
+    "auc_urr",
+    "band",
+    "best_boxes",
+    "blurring_test",
+    "bootstrap",
+    "box_iou",
+    "calibration_error",
+    "compare",
+    "effective_pixels",
+    "gaussian_blur",
+    "halves",
+    "holm",
+    "localisation",
+    "mean_interval",
+    "murr",
+    "pixel_counts",
+    "plant",
+    "predictive_metrics",
+    "randomise",
+    "rank_agreement",
+    "redrawn",
+    "reduction_rates",
+    "scorer",
+    "sigma_grid",
+    "signed_rank",
+    "uncertainty_curves",
+]

@@ -22,7 +22,7 @@ class Planted(NamedTuple):
     corners: Int64[Tensor, "B 2"]
 
 
-def plant(x: Images, source: Images, *, box: int = BOX, seed: int = 0) -> Planted:
+def plant(x: Images, source: Float[Tensor, "N C H W"], *, box: int = BOX, seed: int = 0) -> Planted:
     """Replace one box of each image by the same place of an image drawn from `source`."""
     height, width = x.shape[2:]
     _check_box(box, height, width)

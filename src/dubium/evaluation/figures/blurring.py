@@ -58,7 +58,11 @@ def urr_figure(curves: dict[str, dict[str, Any]], pixels: int) -> "Figure":
             axis.fill_between(
                 steps, [1 - v for v in found["high"]], [1 - v for v in found["low"]], color=colour, alpha=0.12, lw=0
             )
-        axis.set(xlabel=f"pixels blurred (of {pixels})", ylabel="uncertainty left, median", title=f"up to {panel}")
+        axis.set(
+            xlabel=f"pixels blurred (of {pixels})",
+            ylabel="uncertainty left, median",
+            title=f"up to {panel} of the pixels",
+        )
         axis.set_ylim(0, 1.02)
         axis.set_xlim(0, None)
     axes[0].legend(fontsize=7, frameon=False)

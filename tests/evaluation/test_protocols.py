@@ -1,0 +1,51 @@
+"""Whole protocols on posteriors whose every number is known."""
+
+import pytest
+import torch
+
+from dubium.data import Dataset
+from dubium.evaluation.methods import parse_method, parse_methods
+from dubium.evaluation.protocols import Job
+from dubium.evaluation.protocols.blurring import BlurringOptions, evaluate_blurring
+from dubium.evaluation.protocols.job import metric_name, most_uncertain, shards
+from tests.evaluation.handmade import quarrel
+
+
+def test_blurring_of_a_quarrel_over_one_pixel(tmp_path):
+    x = torch.zeros(5, 1, 8, 8)
+    x[[0, 2, 3], 0, 2, 3] = torch.tensor([0.8, 1.0, 0.9])  # the other two have no uncertainty
+    data = Dataset(x, None, (), "quarrel", "test")
+    job = Job(quarrel(), data, parse_methods(["grad"], 1), ("epistemic",), tmp_path)
+    found = evaluate_blurring(job, BlurringOptions(images=5, step=4.0))
+    assert found["notes"] == ["2 images with no epistemic uncertainty are left out."]
+    assert found["images"]["index"][:3] == [2, 3, 0]  # the most uncertain first
+    exact = {"value": 1.0, "low": 1.0, "high": 1.0}
+    assert found["results"]["grad"]["murr@2%"] == exact
+    assert found["results"]["grad"]["murr@5%"] == exact
+    assert found["results"]["grad"]["auc-urr@2%"]["value"] == pytest.approx(1 / 2)
+    assert found["results"]["grad"]["auc-urr@5%"]["value"] == pytest.approx(1 / 4)
+    assert found["images"]["values"]["grad"]["murr@5%"] == [1.0, 1.0, 1.0]
+    assert found["curves"]["grad"]["5%"]["value"] == [0, 1, 1, 1]
+
+
+def test_methods_are_parsed_once_each_with_the_control():
+    parsed = parse_methods(["grad", " ua-backprop:rescale=none:tau2=.5", "grad"], 3)
+    assert [method.label for method in parsed] == ["grad", "ua-backprop:rescale=none:tau2=.5", "random"]
+    assert parsed[1].options == {"rescale": "none", "tau2": 0.5}
+    assert "/" not in parse_method("grad", 1).file_name
+
+
+def test_shards_cover_everything_once():
+    assert [(name, rows.start, rows.stop) for name, rows in shards(25)] == [
+        ("00000", 0, 10),
+        ("00010", 10, 20),
+        ("00020", 20, 25),
+    ]
+
+
+def test_the_most_uncertain_come_first_and_equal_ones_in_order():
+    assert most_uncertain(torch.tensor([1.0, 3.0, 3.0, 2.0]), 3).tolist() == [1, 2, 3]
+
+
+def test_the_plain_name_is_the_epistemic_kind():
+    assert [metric_name("iou", kind) for kind in ("epistemic", "total")] == ["iou", "iou/total"]

@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import dubium
+from dubium.errors import OptionError
+from dubium.evaluation.calibration import calibration_error, predictive_metrics
+from dubium.evaluation.randomisation import Randomised, randomise
+from dubium.evaluation.sanity import area_left, effective_pixels, halves, rank_agreement, redrawn, uncertainty_curves
+from dubium.evaluation.scoring import scorer
+from tests.evaluation.handmade import quarrel
+from tests.networks import ensemble, images, small_cnn
+
+
+def test_rank_agreement_is_scipys_spearman():
+    a, b = torch.randn(4, 5, 6).round(), torch.randn(4, 5, 6).round()  # with ties
+    expected = [stats.spearmanr(p.flatten(), q.flatten()).statistic for p, q in zip(a, b, strict=True)]
+    np.testing.assert_allclose(rank_agreement(a, b).numpy(), expected)
+
+
+def test_a_flat_map_agrees_with_nothing():
+    assert rank_agreement(torch.ones(1, 3, 3), torch.rand(1, 3, 3)).item() == 0.0
+
+
+def test_effective_pixels_counts_equal_pixels():
+    maps = torch.zeros(3, 4, 4)
+    maps[0, 0, 0], maps[1, 0] = 7.0, -2.0
+    np.testing.assert_allclose(effective_pixels(maps).numpy(), [1, 4, 16])
+
+
+def test_randomising_changes_the_last_layers_first_and_leaves_the_network_alone():
+    network = small_cnn().eval()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    half = randomise(network, 0.25).state_dict()
+    assert torch.equal(half["0.weight"], before["0.weight"])
+    assert not torch.equal(half["7.weight"], before["7.weight"])
+    everything = randomise(network, 1.0)
+    assert all(not torch.equal(new, before[name]) for name, new in everything.named_parameters() if new.ndim > 1)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    assert randomise(network, 0.0).state_dict().keys() == before.keys()
+
+
+def test_a_randomised_posterior_repeats_itself_and_its_members_differ():
+    posterior = Randomised(ensemble(small_cnn), 1.0)
+    first, again = ([network[7].weight for network in posterior] for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first[0], first[1])
+    assert len(posterior) == 3
+
+
+def test_randomising_weights_changes_ua_backprops_map():
+    posterior, x = ensemble(small_cnn), images()
+    maps = [dubium.explain(p, x).maps["epistemic"] for p in (posterior, Randomised(posterior, 1.0))]
+    assert rank_agreement(*maps).max() < 0.95
+    assert torch.allclose(rank_agreement(maps[0], maps[0]), torch.ones(3, dtype=torch.float64))
+
+
+def test_halves_have_every_network_once():
+    networks = ensemble(small_cnn, 5)
+    first, second = halves(networks)
+    assert (len(first), len(second)) == (3, 2)
+    assert {id(n) for n in (*first, *second)} == {id(n) for n in networks}
+    with pytest.raises(OptionError, match="two"):
+        halves(networks[:1])
+
+
+def test_networks_drawn_anew_are_never_all_the_same():
+    networks = ensemble(small_cnn, 2)
+    for seed in range(20):
+        assert len({id(network) for network in redrawn(networks, seed)}) == 2
+
+
+def test_mc_dropout_is_drawn_anew_with_another_seed():
+    network = torch.nn.Sequential(torch.nn.Dropout(0.5), small_cnn()).eval()
+    posterior = dubium.posteriors.MCDropout(network, 3, seed=5)
+    assert redrawn(posterior, 0).seed == 6
+
+
+def test_deleting_the_harmful_pixel_takes_all_uncertainty_and_inserting_it_brings_all():
+    x = torch.zeros(1, 1, 8, 8)
+    x[..., 2, 3] = 1.0
+    uncertainty, fractions = scorer(quarrel()), [0.0, 1 / 64, 1.0]
+    full = uncertainty(x).item()
+    deleted = uncertainty_curves(uncertainty, x, x[:, 0], fractions)
+    inserted = uncertainty_curves(uncertainty, x, x[:, 0], fractions, insert=True)
+    assert deleted.tolist() == [[full, 0, 0]]
+    assert inserted.tolist() == [[0, full, full]]
+    assert area_left(deleted.numpy(), np.array([full])).tolist() == [pytest.approx(1 / 3)]
+
+
+def test_calibration_error_by_hand():
+    probs = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]], dtype=torch.float64)
+    labels = torch.tensor([0, 1, 1])
+    assert calibration_error(probs, labels) == pytest.approx((abs(1 - 1.8) + 0.4) / 3)
+    found = predictive_metrics(probs.log(), labels)
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert found["nll"] == pytest.approx(-np.log([0.9, 0.1, 0.6]).mean())
+
+
+def test_complexity_is_quantuss():
+    quantus = pytest.importorskip("quantus", reason="Quantus is not installed")
+    maps = torch.rand(3, 6, 6)
+    metric = quantus.Complexity(disable_warnings=True, display_progressbar=False)
+    ours = effective_pixels(maps).log().numpy()
+    theirs = [metric.evaluate_instance(a=one.numpy(), x=one[None].numpy()) for one in maps]
+    np.testing.assert_allclose(ours, theirs, rtol=1e-5)
