@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -58,4 +59,8 @@ def training_bars() -> Iterator[Callable[[dict[str, Any]], None]]:
                 figures = f"epoch {event['epoch']}  loss {event['loss']:.4f}  accuracy {event['accuracy']:.2%}"
                 bars.update(tasks[member], completed=done, total=event["epochs"] * event["steps"], figures=figures)
 
-        yield report
+        try:
+            yield report
+        except KeyboardInterrupt as stopped:
+            console.print("Stopped. The same command goes on from the last whole epoch.")
+            raise typer.Exit(130) from stopped

@@ -16,7 +16,7 @@ from dubium.files import written_atomically
 
 
 @dataclass
-class Progress:
+class TrainingState:
     """Epochs done, what each of them reported, and the tensors that a caller wants kept."""
 
     epochs: int = 0
@@ -24,7 +24,7 @@ class Progress:
     kept: dict[str, Tensor] = field(default_factory=dict)
 
 
-def save(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, progress: Progress) -> None:
+def save(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, progress: TrainingState) -> None:
     """Write everything that the next epoch depends on; each epoch draws its randomness from its own seed."""
     tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
@@ -40,7 +40,7 @@ def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) 
         save_file(stored, beside, {"progress": json.dumps(header)})
 
 
-def restore(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> Progress:
+def restore(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> TrainingState:
     """Bring the network, and the optimiser if it is to go on, back to where `save` saw them."""
     tensors, header = read(path)
     groups: dict[str, dict[str, Tensor]] = {"network": {}, "optimizer": {}, "kept": {}}
@@ -57,7 +57,7 @@ def restore(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer | N
             optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
     except (RuntimeError, KeyError, ValueError) as error:
         raise FileFormatError(f"{path} does not fit the network that is being trained: {error}") from error
-    return Progress(header["epochs"], header["history"], groups["kept"])
+    return TrainingState(header["epochs"], header["history"], groups["kept"])
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:

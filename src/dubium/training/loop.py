@@ -15,7 +15,7 @@ from dubium.errors import DivergedError
 from dubium.models import Normalized, build
 from dubium.training import checkpoint as checkpoints
 from dubium.training.augment import random_crop, random_flip
-from dubium.training.checkpoint import Progress
+from dubium.training.checkpoint import TrainingState
 from dubium.training.recipe import Recipe
 from dubium.training.seeds import seed_for, seeded
 
@@ -42,7 +42,7 @@ def fit(
     on_epoch: OnEpoch | None = None,
     on_step: OnStep | None = None,
     on_record: Callable[[dict[str, Any]], None] | None = None,
-) -> Progress:
+) -> TrainingState:
     """Train `network` in place, and leave it in eval mode.
 
     With a `checkpoint` file, the state is written after every epoch and an existing one is continued from: the final
@@ -51,7 +51,7 @@ def fit(
     objective = objective or classify
     data = limited(data, recipe.images)
     optimizer = _optimizer(network, recipe)
-    progress = Progress()
+    progress = TrainingState()
     if checkpoint is not None and checkpoint.exists():
         progress = checkpoints.restore(checkpoint, network, optimizer)
     network.train()

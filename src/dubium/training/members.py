@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
@@ -96,6 +97,7 @@ def _pass_on(events: "Queue[dict[str, Any]]", report: Report) -> None:
 
 def _in_process(settings: dict[str, Any], index: int, folder: str, events: "Queue[dict[str, Any]]") -> None:
     """One member in a process of its own, which ends when its parent does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this process
     parent = os.getppid()
 
     def report(event: dict[str, Any]) -> None:
