@@ -4,7 +4,6 @@ import warnings
 
 import torch
 from safetensors.torch import save_file
-from tests.posteriors.third_party import imported
 from torch import nn
 
 from dubium.posteriors import (
@@ -18,6 +17,7 @@ from dubium.posteriors import (
     mean_field_vi,
     sghmc,
 )
+from tests.posteriors.third_party import imported
 
 CLASSES, SIZE, SAMPLES = 3, 8, 4
 

@@ -3,13 +3,13 @@ import sys
 
 import pytest
 import torch
-from tests.posteriors.cases import SAMPLES, SIZE, cnn
-from tests.posteriors.third_party import imported
 from torch import nn
 
 from dubium.errors import MissingExtraError, PosteriorError, PosteriorTypeError
 from dubium.posteriors import Drawn, MCDropout, as_posterior, stack
 from dubium.posteriors.extras import require
+from tests.posteriors.cases import SAMPLES, SIZE, cnn
+from tests.posteriors.third_party import imported
 
 
 @pytest.fixture

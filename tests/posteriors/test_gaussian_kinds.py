@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from tests.posteriors.cases import SIZE, batches, cnn, fitted_laplace, nudged
-from tests.posteriors.third_party import imported
 from torch import nn
 
 from dubium.errors import DivergedError, NetworkStateError, OptionError, PosteriorError, PosteriorTypeError
 from dubium.posteriors import SWAG, Gaussian, WeightSamples, as_posterior, fit_laplace, mean_field_vi, sghmc
 from dubium.posteriors.swag import measured
+from tests.posteriors.cases import SIZE, batches, cnn, fitted_laplace, nudged
+from tests.posteriors.third_party import imported
 
 
 def draws(posterior, name):
@@ -124,6 +124,20 @@ def test_last_layer_laplace_shares_the_features():
     assert first[0].weight is second[0].weight
     assert first[-1].weight is not second[-1].weight
     assert not any(module._forward_hooks for module in first.modules())
+
+
+def test_subnetwork_laplace_moves_its_own_weights_only():
+    library = imported("laplace")
+    network = cnn()
+    chosen = torch.arange(3)  # of the first convolution
+    laplace = library.Laplace(
+        network, "classification", subset_of_weights="subnetwork", hessian_structure="full", subnetwork_indices=chosen
+    )
+    laplace.fit(torch.utils.data.DataLoader(list(zip(*batches()[0], strict=True)), 12))
+    first, second = as_posterior(laplace, 2)
+    moved = (first[0].weight != second[0].weight).flatten()
+    assert moved.nonzero().flatten().tolist() == [0, 1, 2]
+    assert torch.equal(first[-1].weight, network[-1].weight)
 
 
 def test_laplace_objects_that_cannot_be_drawn_from_are_refused():

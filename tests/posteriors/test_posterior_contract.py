@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from tests.posteriors.cases import CASES, SAMPLES, SIZE, cnn, fingerprint
 from torch import nn
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
+import dubium
 from dubium.posteriors import as_posterior, stack
 from dubium.types import Posterior
+from tests.posteriors.cases import CASES, SAMPLES, SIZE, cnn, fingerprint
 
 
 @pytest.fixture(params=CASES, scope="module")
@@ -110,6 +111,12 @@ def test_hooks_on_layers_see_tensors_of_every_sample(posterior, x):
         assert all(isinstance(out, torch.Tensor) and len(out) == len(x) for out in seen)
         for handle in handles:
             handle.remove()
+
+
+def test_it_is_explained_and_its_maps_sum_to_the_scores(posterior, x):
+    result = dubium.explain(posterior, x)
+    for kind, maps in result.maps.items():
+        torch.testing.assert_close(maps.sum((1, 2)), result.scores[kind], rtol=1e-9, atol=1e-12)
 
 
 def test_swapping_weights_in_place_would_fail_the_gradient_test(x):

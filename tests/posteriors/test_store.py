@@ -5,13 +5,13 @@ import sys
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests.posteriors.cases import CASES, SIZE, cnn
 from torch import nn
 
 from dubium.errors import FileFormatError, OptionError, PosteriorError, UnknownNameError
 from dubium.models import ARCHITECTURES, Normalized, build
 from dubium.posteriors import Gaussian, MCDropout, WeightSamples, load_posterior, posterior_record, save_posterior
 from dubium.posteriors.record import FILE
+from tests.posteriors.cases import CASES, SIZE, cnn
 
 OPTIONS = {"filters": 3, "units": 5, "size": 10}
 CNN = {"name": "cnn", "options": OPTIONS}
