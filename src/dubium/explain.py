@@ -23,7 +23,7 @@ from dubium.checks import (
     silent,
     warn_if_single,
 )
-from dubium.errors import PosteriorError, UnknownNameError, unknown
+from dubium.errors import OptionError, PosteriorError, UnknownNameError, unknown
 from dubium.explanation import Explanation, described
 from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.stack import stack
@@ -32,7 +32,7 @@ from dubium.ua_backprop import only, ua_backprop
 from dubium.uncertainty import shares, uncertainty_target
 
 UA_BACKPROP = "ua-backprop"
-UA_OPTIONS = {"relevance": "fullgrad", "tau1": None, "tau2": None, "normalize": True}
+UA_OPTIONS = {"relevance": "fullgrad", "tau1": None, "tau2": None, "normalize": True, "classes": "all"}
 TAUS = {"grey": (0.08, 0.3), "colour": (0.55, 0.02)}  # Appendix B
 
 
@@ -133,6 +133,8 @@ def chosen(method: object, options: Mapping[str, Any], channels: int) -> tuple[s
     for tau, default in zip(("tau1", "tau2"), TAUS["grey" if channels == 1 else "colour"], strict=True):
         settings[tau] = default if settings[tau] is None else settings[tau]
         check_number(tau, settings[tau])
+    if settings["classes"] != "all":
+        raise OptionError(f"classes={settings['classes']!r}; only 'all' is there yet: every class is traced to pixels.")
     return UA_BACKPROP, function, settings
 
 

@@ -30,9 +30,13 @@ def picture(image: Tensor) -> Float[np.ndarray, "H W 3"]:
 
 def brightness(maps: Tensor) -> Float[np.ndarray, "H W"]:
     """A map in [0, 1] for colouring. Negative parts are 0; the top half per cent is 1, lest one pixel hide the rest."""
-    array = np.clip(maps.detach().float().cpu().numpy(), 0, None)
-    top = float(np.quantile(array, 0.995)) or float(array.max())
-    return np.asarray(np.clip(array / top, 0, 1) if top > 0 else array)
+    return np.clip(maps.detach().float().cpu().numpy() / brightest(maps), 0, 1)
+
+
+def brightest(maps: Tensor) -> float:
+    """The value that is drawn brightest, and anything above it."""
+    array = maps.detach().float().cpu().numpy()
+    return max(float(np.quantile(array, 0.995)) or float(array.max()), 1e-12)
 
 
 def overlay(image: Tensor, maps: Tensor, opacity: float = OPACITY) -> Float[np.ndarray, "H W 3"]:
@@ -113,8 +117,8 @@ def explanation_figure(
             maps = explanation.maps[kind][index]
             axis.imshow(overlay(image, maps, opacity), interpolation="nearest")
             axis.set_title(f"{kind} {float(explanation.scores[kind][index]):.3g}", fontsize=9)
-            top = max(float(maps.max()), 1e-12)
-            bar = figure.colorbar(ScalarMappable(Normalize(0, top), COLOURS), ax=axis, fraction=0.046, pad=0.02)
+            scale = ScalarMappable(Normalize(0, brightest(maps)), COLOURS)
+            bar = figure.colorbar(scale, ax=axis, fraction=0.046, pad=0.02)
             bar.ax.tick_params(labelsize=6)
             bar.ax.ticklabel_format(axis="y", scilimits=(-2, 2))
             bar.ax.yaxis.get_offset_text().set_fontsize(6)

@@ -2,13 +2,14 @@ import copy
 
 import pytest
 import torch
-from tests.networks import Awkward, images, randomised, small_cnn
-from tests.oracles import fullgrad_map, relative_l1
 from torch import nn
 from torch.nn import functional as F
 
 import dubium
 from dubium.attribution import fullgrad
+from dubium.models import Normalized
+from tests.networks import Awkward, images, randomised, small_cnn
+from tests.oracles import fullgrad_map, relative_l1
 
 
 def all_logits(z):
@@ -217,3 +218,18 @@ def test_a_layer_with_two_inputs_is_complete():
             return self.head(self.gate(self.a(x), self.b(x)).mean((2, 3)))
 
     assert dubium.fullgrad_completeness(randomised(Gated()).double(), images(2, 3, dtype=torch.float64)).max() < 1e-8
+
+
+@pytest.mark.parametrize("rescale", ["reference", "none"])
+def test_the_input_term_is_taken_after_normalisation(rescale):
+    plain = [randomised(small_cnn(3), seed) for seed in range(3)]
+    wrapped = [Normalized(network, [0.5, 0.4, 0.3], [0.2, 0.3, 0.4]).eval() for network in plain]
+    x = images(2, 3)
+    seen = wrapped[0].normalise(x)
+    torch.testing.assert_close(
+        fullgrad(wrapped[0], x, all_logits, rescale=rescale), fullgrad(plain[0], seen, all_logits, rescale=rescale)
+    )
+    for method in ("ua-backprop", "fullgrad"):
+        ours, exact = (dubium.explain(p, at, method=method, rescale=rescale) for p, at in ((wrapped, x), (plain, seen)))
+        torch.testing.assert_close(ours.maps["epistemic"], exact.maps["epistemic"])
+    assert dubium.fullgrad_completeness(wrapped[0].double(), x.double()).max() < 1e-8

@@ -3,8 +3,6 @@
 import captum.attr
 import pytest
 import torch
-from tests.networks import Awkward, ensemble, images, randomised, small_cnn
-from tests.oracles import fullgrad_map, relative_l1, uncertainties
 from torch import nn
 from torch.nn.functional import interpolate
 
@@ -13,6 +11,8 @@ from dubium.attribution import fullgrad, grad_cam, smoothgrad
 from dubium.attribution.smoothgrad import noise
 from dubium.posteriors.stack import stack
 from dubium.uncertainty import uncertainty_target
+from tests.networks import Awkward, ensemble, images, randomised, small_cnn
+from tests.oracles import fullgrad_map, relative_l1, uncertainties
 
 KINDS = ("total", "aleatoric", "epistemic")
 

@@ -5,11 +5,11 @@ import math
 import pytest
 import torch
 from scipy.ndimage import gaussian_filter
-from tests.networks import ensemble, images
 from torch import nn
 
 import dubium
 from dubium.attribution._blur import blur_matrices, blurred
+from tests.networks import ensemble, images
 
 SIGMAS = (0.3, 0.9, 2.0, 7.5)
 

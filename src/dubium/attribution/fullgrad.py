@@ -10,6 +10,8 @@ from torch.nn.functional import interpolate
 from dubium.attribution._probes import Term, added, record
 from dubium.attribution._vjp import DEFAULT_MEMORY, Cost, one_hot, pullback, sized
 from dubium.errors import lookup
+from dubium.models.normalized import Normalized
+from dubium.posteriors.stack import Stack
 from dubium.types import Images, Maps, Target
 
 EPS = 1e-6  # of the reference code
@@ -24,6 +26,7 @@ def fullgrad(
     layers, and brings the map to [0, 1]; `"none"` takes the mean over channels and adds the layers up as they are.
     """
     combine = lookup("rescale", RESCALE, rescale)
+    network, x = past_normalisation(network, x)
     maps: list[Maps] = []
     for part, terms, pulled in full_gradients(network, x, target, memory):
         maps.append(torch.cat([combine(gradients, part, terms) for gradients in pulled]).movedim(0, 1))
@@ -32,11 +35,24 @@ def fullgrad(
 
 def fullgrad_completeness(network: nn.Module, x: Images, target: Target, *, memory: int) -> Float[Tensor, "B T"]:
     """How far input and bias terms are from adding up to each target, relative to its size if that exceeds 1."""
+    network, x = past_normalisation(network, x)
     sums: list[Tensor] = []
     for part, terms, pulled in full_gradients(network, x, target, memory):
         sums.append(torch.cat([term_sum(gradients, part, terms) for gradients in pulled]).T)
     value = target(network(x.clone()))
     return (value - torch.cat(sums)).abs() / value.abs().clamp(min=1)
+
+
+def past_normalisation(network: nn.Module, x: Images) -> tuple[nn.Module, Images]:
+    """The network that `Normalized` wraps, and what it sees: the input term is taken there, as if x came normalised."""
+    if isinstance(network, Normalized):
+        return network.network, network.normalise(x)
+    if isinstance(network, Stack):
+        members = list(network.networks)
+        first = members[0]
+        if isinstance(first, Normalized) and all(isinstance(m, Normalized) and first.is_like(m) for m in members):
+            return Stack([member.network for member in members]), first.normalise(x)
+    return network, x
 
 
 def full_gradients(

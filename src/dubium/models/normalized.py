@@ -26,8 +26,15 @@ class Normalized(nn.Module):
         if reference is not None:
             self.to(reference.device, reference.dtype)
 
+    def normalise(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
+
+    def is_like(self, other: "Normalized") -> bool:
+        """Whether both show their networks the same."""
+        return torch.equal(self.mean, other.mean) and torch.equal(self.std, other.std)
+
     def forward(self, x: Tensor) -> Tensor:
-        return self.network((x - self.mean) / self.std)  # type: ignore[no-any-return]
+        return self.network(self.normalise(x))  # type: ignore[no-any-return]
 
 
 def _channels(name: str, value: float | Sequence[float]) -> list[float]:
