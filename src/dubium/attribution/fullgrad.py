@@ -48,10 +48,9 @@ def past_normalisation(network: nn.Module, x: Images) -> tuple[nn.Module, Images
     if isinstance(network, Normalized):
         return network.network, network.normalise(x)
     if isinstance(network, Stack):
-        members = list(network.networks)
-        first = members[0]
-        if isinstance(first, Normalized) and all(isinstance(m, Normalized) and first.is_like(m) for m in members):
-            return Stack([member.network for member in members]), first.normalise(x)
+        wrapped = [member for member in network.networks if isinstance(member, Normalized)]
+        if len(wrapped) == len(network.networks) and all(wrapped[0].is_like(member) for member in wrapped):
+            return Stack([member.network for member in wrapped]), wrapped[0].normalise(x)
     return network, x
 
 
