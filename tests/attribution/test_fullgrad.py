@@ -232,4 +232,6 @@ def test_the_input_term_is_taken_after_normalisation(rescale):
     for method in ("ua-backprop", "fullgrad"):
         ours, exact = (dubium.explain(p, at, method=method, rescale=rescale) for p, at in ((wrapped, x), (plain, seen)))
         torch.testing.assert_close(ours.maps["epistemic"], exact.maps["epistemic"])
-    assert dubium.fullgrad_completeness(wrapped[0].double(), x.double()).max() < 1e-8
+    inside = nn.Sequential(wrapped[0]).double().eval()  # further in, normalisation is a layer like any other
+    for network in (wrapped[0].double(), inside):
+        assert dubium.fullgrad_completeness(network, x.double()).max() < 1e-8

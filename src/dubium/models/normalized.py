@@ -11,23 +11,21 @@ from dubium.errors import OptionError
 class Normalized(nn.Module):
     """`network((x - mean) / std)`, per channel. The state dict holds `network`'s tensors only."""
 
-    mean: Tensor
-    std: Tensor
-
     def __init__(self, network: nn.Module, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
         super().__init__()
-        mean, std = _channels("mean", mean), _channels("std", std)
-        if not all(value > 0 for value in std):
-            raise OptionError(f"std is {std}; every channel needs a standard deviation above 0.")
+        self.normalise = Normalise(_channels("mean", mean), _channels("std", std))
         self.network = network
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
         reference = next((p for p in network.parameters() if p.is_floating_point()), None)
         if reference is not None:
             self.to(reference.device, reference.dtype)
 
-    def normalise(self, x: Tensor) -> Tensor:
-        return (x - self.mean) / self.std
+    @property
+    def mean(self) -> Tensor:
+        return self.normalise.mean
+
+    @property
+    def std(self) -> Tensor:
+        return self.normalise.std
 
     def is_like(self, other: "Normalized") -> bool:
         """Whether both show their networks the same."""
@@ -35,6 +33,23 @@ class Normalized(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.network(self.normalise(x))  # type: ignore[no-any-return]
+
+
+class Normalise(nn.Module):
+    """`(x - mean) / std`: a layer, so that FullGrad sees its bias wherever it stands."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        super().__init__()
+        if not all(value > 0 for value in std):
+            raise OptionError(f"std is {list(std)}; every channel needs a standard deviation above 0.")
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) / self.std
 
 
 def _channels(name: str, value: float | Sequence[float]) -> list[float]:
