@@ -12,7 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from dubium.cli import app
-from dubium.errors import DivergedError, OptionError, UnknownNameError
+from dubium.errors import DivergedError, NetworkStateError, OptionError, UnknownNameError
 from dubium.models import load_vae
 from dubium.posteriors import load_posterior, posterior_record
 from dubium.training import checkpoint as checkpoints
@@ -50,6 +50,20 @@ def test_a_finished_run_is_not_trained_again_and_other_settings_are_refused(digi
     assert (tmp_path / "run" / "member-0.safetensors").stat().st_mtime_ns == before
     with pytest.raises(OptionError, match=r"recipe lr 0\.05, not 0\.5"):
         train("mnist", tmp_path / "run", members=1, scale="smoke", changes={**TINY, "lr": 0.5})
+
+
+def test_what_would_fail_after_training_fails_before_it(digits, tmp_path):
+    record = train(
+        "mnist", tmp_path / "a", posterior="mc-dropout", members=2, scale="smoke", threads=1,
+        changes={"architecture": "cifar-resnet", "options": {"depth": 8, "width": 2}, "epochs": 1, "images": 16},
+    )  # fmt: skip
+    assert record["recipe"]["options"]["dropout"] == 0.2
+    with pytest.raises(NetworkStateError, match="no dropout layer"):
+        train("mnist", tmp_path / "b", posterior="mc-dropout", scale="smoke", changes={"options": {"dropout": 0.0}})
+    assert not (tmp_path / "b").exists()
+    (tmp_path / "a" / "training.json").unlink()
+    with pytest.raises(OptionError, match="not trained there"):
+        train("mnist", tmp_path / "a", scale="smoke")
 
 
 def test_killed_at_any_moment_the_same_command_ends_with_the_same_bytes(digits, tmp_path):

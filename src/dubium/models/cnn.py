@@ -39,7 +39,9 @@ def cnn3(
 class SvhnCnn(nn.Module):
     """Four times convolution, ReLU and pooling, then two dense layers."""
 
-    def __init__(self, channels: int = 3, classes: int = 10, *, size: int = 32, units: int = 64) -> None:
+    def __init__(
+        self, channels: int = 3, classes: int = 10, *, size: int = 32, units: int = 64, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         widths = (channels, 32, 64, 128, 256)
         layers: list[nn.Module] = []
@@ -51,11 +53,12 @@ class SvhnCnn(nn.Module):
         self.flatten = nn.Flatten()
         self.fc1 = nn.Linear(widths[-1] * (size // 16) ** 2, units)
         self.relu = nn.ReLU()
+        self.dropout = nn.Dropout(dropout)
         self.fc2 = nn.Linear(units, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.flatten(self.layers(x))
-        return self.fc2(self.relu(self.fc1(features)))  # type: ignore[no-any-return]
+        return self.fc2(self.dropout(self.relu(self.fc1(features))))  # type: ignore[no-any-return]
 
 
 def _features(channels: int, filters: int, size: int, dropout: float) -> dict[str, nn.Module]:

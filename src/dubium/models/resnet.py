@@ -15,7 +15,14 @@ class ResNet(nn.Module):
     """A 3 x 3 convolution, one stage of blocks per width (halving the image from the second on), pooling, `linear`."""
 
     def __init__(
-        self, widths: Sequence[int], blocks: int, *, channels: int = 3, classes: int = 10, shortcut: Shortcut = "conv"
+        self,
+        widths: Sequence[int],
+        blocks: int,
+        *,
+        channels: int = 3,
+        classes: int = 10,
+        shortcut: Shortcut = "conv",
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         if shortcut not in ("conv", "pad"):
@@ -36,13 +43,14 @@ class ResNet(nn.Module):
             self.add_module(f"layer{stage + 1}", layer)
         self.pool = nn.AdaptiveAvgPool2d(1)
         self.flatten = nn.Flatten()
+        self.dropout = nn.Dropout(dropout)
         self.linear = nn.Linear(before, classes)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.relu(self.bn1(self.conv1(x)))
         for stage in range(self.stages):
             x = self.get_submodule(f"layer{stage + 1}")(x)
-        return self.linear(self.flatten(self.pool(x)))  # type: ignore[no-any-return]
+        return self.linear(self.dropout(self.flatten(self.pool(x))))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
@@ -80,16 +88,24 @@ def _projection(before: int, after: int, stride: int) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(before, after, 1, stride, bias=False), nn.BatchNorm2d(after))
 
 
-def resnet18(channels: int = 3, classes: int = 10, *, width: int = 64) -> ResNet:
+def resnet18(channels: int = 3, classes: int = 10, *, width: int = 64, dropout: float = 0.0) -> ResNet:
     """ResNet-18 whose first convolution keeps the resolution, as usual for 32 x 32 images."""
-    return ResNet([width, 2 * width, 4 * width, 8 * width], 2, channels=channels, classes=classes)
+    widths = [width, 2 * width, 4 * width, 8 * width]
+    return ResNet(widths, 2, channels=channels, classes=classes, dropout=dropout)
 
 
 def cifar_resnet(
-    channels: int = 3, classes: int = 10, *, depth: int = 20, width: int = 16, shortcut: Shortcut = "conv"
+    channels: int = 3,
+    classes: int = 10,
+    *,
+    depth: int = 20,
+    width: int = 16,
+    shortcut: Shortcut = "conv",
+    dropout: float = 0.0,
 ) -> ResNet:
     """The thin ResNet of depth 6n + 2 (8, 20, 32, 44, 56, ...) with 16, 32 and 64 channels."""
     blocks, rest = divmod(depth - 2, 6)
     if rest or blocks < 1:
         raise OptionError(f"depth is {depth}; a CIFAR ResNet has depth 6n + 2, such as 8, 20, 32, 44 or 56.")
-    return ResNet([width, 2 * width, 4 * width], blocks, channels=channels, classes=classes, shortcut=shortcut)
+    widths = [width, 2 * width, 4 * width]
+    return ResNet(widths, blocks, channels=channels, classes=classes, shortcut=shortcut, dropout=dropout)

@@ -82,6 +82,8 @@ def start_or_continue(folder: Path, plan: Plan) -> Plan:
     """Write the settings of a new run; of one that was begun, take its number of threads and refuse other settings."""
     path = folder / SETTINGS
     if not path.exists():
+        if (folder / "posterior.json").exists():
+            raise OptionError(f"{folder} holds a posterior that was not trained there. Use another folder.")
         write_json(path, plan.to_json())
         return plan
     try:
@@ -111,7 +113,7 @@ def _short(found: Any, wanted: Any) -> str:
 
 def fingerprint(data: Dataset) -> dict[str, Any]:
     """What tells this training set from another."""
-    digest = sha256(data.images.contiguous().numpy().tobytes())
+    digest = sha256(data.images.contiguous().numpy().data)
     if data.labels is not None:
-        digest.update(data.labels.numpy().tobytes())
+        digest.update(data.labels.contiguous().numpy().data)
     return {"images": len(data), "shape": list(data.shape), "sha256": digest.hexdigest()}

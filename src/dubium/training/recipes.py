@@ -102,6 +102,14 @@ def recipe_for(data: Dataset, scale: str, changes: Mapping[str, Any]) -> Recipe:
     return recipe.changed(options={**options, **sizes(recipe.architecture, data), **given})
 
 
+def with_dropout(recipe: Recipe) -> Recipe:
+    """The recipe with some dropout in its network, for MC dropout, where the architecture has none of its own."""
+    known = signature(lookup("architecture", ARCHITECTURES, recipe.architecture)).parameters
+    if "dropout" in recipe.options or "dropout" not in known or known["dropout"].default > 0:
+        return recipe
+    return recipe.changed(options={**recipe.options, "dropout": 0.2})
+
+
 def sizes(architecture: str, data: Dataset) -> dict[str, int]:
     """What these images and classes mean for an architecture's options."""
     accepted = signature(lookup("architecture", ARCHITECTURES, architecture)).parameters

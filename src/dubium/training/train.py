@@ -11,7 +11,9 @@ from torch.nn import functional as F
 
 from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError, DivergedError, OptionError, lookup
-from dubium.posteriors import save_posterior
+from dubium.posteriors import MCDropout, posterior_record, save_posterior
+from dubium.posteriors.extras import require
+from dubium.posteriors.record import FILE
 from dubium.training import checkpoint as checkpoints
 from dubium.training.board import board
 from dubium.training.kinds import Trained, finish
@@ -19,8 +21,15 @@ from dubium.training.loop import network_for, predict
 from dubium.training.members import Report, checkpoint_of, diverged_note, train_members
 from dubium.training.metrics import past_metrics, thread_count, write_metrics
 from dubium.training.plan import KINDS, Plan, fingerprint, start_or_continue
-from dubium.training.recipes import recipe_for
+from dubium.training.recipe import Recipe
+from dubium.training.recipes import recipe_for, with_dropout
 from dubium.types import Posterior
+
+LIBRARIES = {
+    "laplace": "laplace",
+    "sghmc": "posteriors",
+    "vi": "posteriors",
+}  # the module, and the extra that brings it
 
 
 def train(
@@ -55,13 +64,14 @@ def train(
     out, report = Path(out), report or (lambda _event: None)
     lookup("posterior", dict.fromkeys(KINDS), posterior)
     data = labelled(load(dataset, "train"))
-    recipe = recipe_for(data, scale, changes or {})
+    recipe = possible(posterior, recipe_for(data, scale, changes or {}))
     threads = threads or max(1, torch.get_num_threads() // max(1, min(jobs, members)))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     plan = Plan(dataset, posterior, members, scale, recipe, seed, threads, fingerprint(data), device)
     plan = start_or_continue(out, plan)
-    if (out / "posterior.json").exists():
-        return dict(json.loads((out / "posterior.json").read_text())["training"])
+    if (out / FILE).exists():
+        shutil.rmtree(out / "training", ignore_errors=True)
+        return dict(posterior_record(out).training)
     with thread_count(plan.threads), board(out / "tensorboard") as draw:
         lines = past_metrics(plan, out)
 
@@ -76,6 +86,7 @@ def train(
         finished, diverged = trained(plan, out)
         result = finish(plan, finished, data, out / "training" / "sampler.safetensors")
         record = {**plan.to_json(), "diverged": diverged, "test": evaluate(result, held_out(dataset))}
+        write_metrics(out, [*lines, {"test": record["test"], "diverged": diverged}])
         save_posterior(
             result,
             out,
@@ -85,9 +96,18 @@ def train(
             input_shape=data.shape,
             training=record,
         )
-        write_metrics(out, [*lines, {"test": record["test"], "diverged": diverged}])
         shutil.rmtree(out / "training", ignore_errors=True)
         return record
+
+
+def possible(posterior: str, recipe: Recipe) -> Recipe:
+    """The recipe as this kind of posterior needs it; what would fail after training fails now."""
+    if posterior in LIBRARIES:
+        require(LIBRARIES[posterior], LIBRARIES[posterior])
+    if posterior == "mc-dropout":
+        recipe = with_dropout(recipe)
+        MCDropout(network_for(recipe, 0).eval(), 1)
+    return recipe
 
 
 def labelled(data: Dataset) -> Dataset:
