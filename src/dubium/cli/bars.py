@@ -17,7 +17,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
-Report = Callable[[str, float, int], None]
+Report = Callable[[str, float | int, int], None]
 
 
 class Rate(ProgressColumn):
@@ -43,7 +43,7 @@ def run_bars(*, quiet: bool = False) -> Iterator[Report]:
     tasks: dict[str, TaskID] = {}
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
 
-        def report(stage: str, done: float, total: int) -> None:
+        def report(stage: str, done: float | int, total: int) -> None:
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=total)
             bars.update(tasks[stage], completed=min(total, round(done, 1) if done < total else total), total=total)

@@ -131,13 +131,15 @@ def panels(summary: Summary, mean: MeanMap) -> list[str]:
         found.append(panel("Reliability", text, reliability(summary)))
     if summary.doubt:
         pairs = [
-            (f"{summary.name(a)} or {summary.name(b)}", n, f"{n:.1f}") for (a, b), n in summary.doubt.most_common(7)
+            (f"{summary.name(a)} or {summary.name(b)}", float(n), f"{n:.1f}")
+            for (a, b), n in summary.doubt.most_common(7)
         ]
         text = "The two likeliest classes; the sum of the second one's probability over images."
         found.append(panel("Most confused classes", text, horizontal_bars(pairs, "Most confused classes")))
     if summary.mistakes:
         wrong = [
-            (f"{summary.name(a)}, said {summary.name(b)}", n, str(n)) for (a, b), n in summary.mistakes.most_common(7)
+            (f"{summary.name(a)}, said {summary.name(b)}", float(n), str(n))
+            for (a, b), n in summary.mistakes.most_common(7)
         ]
         found.append(panel("Mistakes", "What it is, and what was said.", horizontal_bars(wrong, "Mistakes", "total")))
     if means := mean.means():

@@ -7,6 +7,7 @@ from math import log10
 from dubium.report.summary import BINS, FLOOR, Summary
 from dubium.types import KINDS
 
+Number = float | int
 WIDTH, HEIGHT = 360, 190
 LEFT, RIGHT, TOP, BOTTOM = 42, 10, 10, 30
 
@@ -15,11 +16,11 @@ def svg(body: str, label: str, height: int = HEIGHT) -> str:
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
 
 
-def text(x: float, y: float, words: str, anchor: str = "middle", extra: str = "") -> str:
+def text(x: Number, y: Number, words: str, anchor: str = "middle", extra: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{escape(words)}</text>'
 
 
-def line(x1: float, y1: float, x2: float, y2: float, style: str = "stroke:var(--line)") -> str:
+def line(x1: Number, y1: Number, x2: Number, y2: Number, style: str = "stroke:var(--line)") -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" style="{style}"/>'
 
 
@@ -28,10 +29,10 @@ def score_distribution(summary: Summary) -> str:
     lowest, highest = log10(summary.edges[0]), log10(summary.edges[-1])
     top = max(1, *(int(counts.max()) for counts in summary.counts.values())) if summary.counts else 1
 
-    def x(nats: float) -> float:
+    def x(nats: Number) -> Number:
         return LEFT + (WIDTH - LEFT - RIGHT) * (log10(nats) - lowest) / (highest - lowest)
 
-    def y(count: float) -> float:
+    def y(count: Number) -> Number:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * count / top
 
     parts = [line(LEFT, y(0), WIDTH - RIGHT, y(0)), text(LEFT - 5, y(top) + 8, f"{top:,}", "end")]
@@ -45,7 +46,7 @@ def score_distribution(summary: Summary) -> str:
         if counts is None:
             continue
         steps = [f"M{x(summary.edges[0]):.1f} {y(0):.1f}"]
-        for count, left, right in zip(counts, summary.edges[:-1], summary.edges[1:], strict=True):
+        for count, left, right in zip(counts.tolist(), summary.edges[:-1], summary.edges[1:], strict=True):
             steps.append(f"V{y(count):.1f}H{x(right):.1f}" if left else "")
         steps.append(f"V{y(0):.1f}")
         fill = f"fill:color-mix(in srgb, var(--{kind}) 14%, transparent)"
@@ -60,7 +61,7 @@ def score_distribution(summary: Summary) -> str:
     )
 
 
-def tick(nats: float) -> str:
+def tick(nats: Number) -> str:
     return f"≤ {FLOOR:g}" if nats <= FLOOR * 1.001 else f"{nats:g}"
 
 
@@ -68,10 +69,10 @@ def reliability(summary: Summary) -> str:
     """Accuracy against confidence; on the diagonal, the networks know what they know."""
     side = HEIGHT - TOP - BOTTOM
 
-    def x(value: float) -> float:
+    def x(value: Number) -> Number:
         return LEFT + (WIDTH - LEFT - RIGHT) * value
 
-    def y(value: float) -> float:
+    def y(value: Number) -> Number:
         return HEIGHT - BOTTOM - side * value
 
     parts = [line(x(0), y(0), x(1), y(1), "stroke:var(--soft);stroke-dasharray:3 3"), line(x(0), y(0), x(1), y(0))]
@@ -92,7 +93,7 @@ def reliability(summary: Summary) -> str:
     return svg("".join(parts), f"Reliability diagram, expected calibration error {summary.calibration_error:.3f}.")
 
 
-def horizontal_bars(rows: Sequence[tuple[str, float, str]], label: str, colour: str = "epistemic") -> str:
+def horizontal_bars(rows: Sequence[tuple[str, Number, str]], label: str, colour: str = "epistemic") -> str:
     """A bar per row: its name, its length, and what is written at its end."""
     height, top = 22, max((value for _, value, _ in rows), default=1) or 1
     name_width, value_width = 118, 74

@@ -79,7 +79,7 @@ def results(work: Work, job: Job, indices: Sequence[int], out: Shard, tick: Tick
             prepared = prepare(work, index, thumbnails=job.action == "explain")
         except (FileFormatError, OSError) as error:
             out.skip(work.source.name(index), str(error))
-            tick(1)
+            tick(1.0)
         else:
             shapes.setdefault(prepared.x.shape, []).append(prepared)
     for group in shapes.values():
@@ -113,7 +113,7 @@ def explained(work: Work, x: Images, tick: Tick) -> Explanation:
 
 def scored(work: Work, x: Images, tick: Tick) -> Explanation:
     result = uncertainty(work.posterior, x, memory=work.settings.memory)
-    tick(len(x))
+    tick(float(len(x)))
     return result
 
 

@@ -16,7 +16,7 @@ from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, open_results, r
 from dubium.run.work import Work
 
 FILE = "run.json"
-EXPLAIN_ROWS, SCORE_ROWS = 64, 1024  # images a shard
+SCORED_ROWS = 16  # a shard of scores has so many times the rows of one with maps
 Progress = Callable[[str, float, int], None]
 """Called with a stage ("score", "explain"), images done, images in all."""
 
@@ -46,11 +46,11 @@ def run(
         return outcome(out)
     everything = range(len(work.source))
     if settings.only is None and settings.top is None:
-        do(work, jobs("explain", everything, results, EXPLAINED, EXPLAIN_ROWS), engine, progress)
+        do(work, jobs("explain", everything, results, EXPLAINED, settings.shard), engine, progress)
     else:
-        do(work, jobs("score", everything, out / "scores", SCORED, SCORE_ROWS), engine, progress)
+        do(work, jobs("score", everything, out / "scores", SCORED, SCORED_ROWS * settings.shard), engine, progress)
         chosen = settings.only or ranked(out / "scores", settings.kinds[0], settings.top or 0)
-        do(work, jobs("explain", chosen, results, EXPLAINED, EXPLAIN_ROWS), engine, progress)
+        do(work, jobs("explain", chosen, results, EXPLAINED, settings.shard), engine, progress)
         for file in sorted((out / "scores").glob("*.parquet")):
             without(file, set(chosen), results / file.name, work)
         shutil.rmtree(out / "scores")
@@ -122,7 +122,7 @@ def do(work: Work, todo: Sequence[Job], engine: Engine, progress: Progress | Non
             progress(todo[0].action, state[0], total)
 
     if todo:
-        tick(0)
+        tick(0.0)
     for _ in engine(work, waiting, tick):
         pass
 

@@ -27,6 +27,8 @@ class Settings:
         fit: how an image of another size is brought to the networks'.
         input_shape: (C, H, W) of the networks, where the posterior does not say.
         classes: their names, where the posterior does not say.
+        batch: images at a time.
+        shard: images with maps in a file.
         threads: of torch; float32 sums depend on it in the last digits.
     """
 
@@ -43,6 +45,7 @@ class Settings:
     memory: int | str = DEFAULT_MEMORY
     seed: int = 0
     batch: int = 32
+    shard: int = 64
     threads: int | None = None
 
     def __post_init__(self) -> None:
@@ -50,8 +53,9 @@ class Settings:
         lookup("fit", dict.fromkeys(FITS), self.fit)
         parse_memory(self.memory)
         check_number("batch", self.batch, whole=True)
+        check_number("shard", self.shard, whole=True)
         if self.top is not None:
-            check_number("top", self.top, above=-1, whole=True)
+            check_number("top", self.top, above=-1.0, whole=True)
         if self.threads is not None:
             check_number("threads", self.threads, whole=True)
         if self.input_shape is not None and (len(self.input_shape) != 3 or min(self.input_shape) < 1):

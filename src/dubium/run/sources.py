@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
@@ -27,6 +27,7 @@ class Item:
     image: Float[Tensor, "C H W"]
 
 
+@runtime_checkable
 class Source(Protocol):
     """Numbered images, the same on every pass."""
 

@@ -19,6 +19,7 @@ from dubium.errors import DubiumError, MissingExtraError
 from dubium.explain import TAUS, methods
 from dubium.explanation import Explanation
 from dubium.figures import overlay, picture
+from dubium.report.plots import Number
 from dubium.run.sources import Item
 from dubium.types import KINDS
 from dubium.web.session import MEGABYTES, Choice, Session, blur, explained, read_upload
@@ -85,8 +86,8 @@ def build(session: Session, folder: Path) -> Any:
                 if session.pictures:
                     pick = gr.Gallery(
                         [(thumbnail(one), caption(session, one)) for one in session.pictures], label="Pick an image",
-                        show_label=False, columns=5, height=240, allow_preview=False, object_fit="contain", elem_id="pick",
-                        format="png", buttons=[], interactive=False,
+                        show_label=False, columns=5, height=240, allow_preview=False, elem_id="pick",
+                        format="png", object_fit="contain", buttons=[], interactive=False,
                     )  # fmt: skip
                 upload = gr.File(
                     label=f"or upload one (at most {MEGABYTES} MB)", file_count="single", height=150, elem_id="upload",
@@ -129,13 +130,14 @@ def build(session: Session, folder: Path) -> Any:
 
 def respond(
     session: Session, folder: Path, gr: Any, item: Item | None, last: Shown | None, kind: str, method: str,
-    relevance: str, tau1: float, tau2: float, opacity: float, share: float, sigma: float, said: str = "",
+    relevance: str, tau1: Number, tau2: Number, opacity: Number, share: Number, sigma: Number, said: str = "",
 ) -> list[Any]:  # fmt: skip
     """All that the page shows; the maps are computed again only if what decides them has changed."""
     unchanged = [gr.skip()] * OUTPUTS
     if item is None or said:
         return unchanged
-    choice = Choice(method, relevance, tau1, tau2)
+    opacity, share, sigma = float(opacity), float(share), float(sigma)
+    choice = Choice(method, relevance, float(tau1), float(tau2))
     try:
         if last is None or last.choice != choice or not same(last.item, item):
             last = Shown(item, choice, explained(session, item, choice))

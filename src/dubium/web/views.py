@@ -104,12 +104,12 @@ def curve_plot(curve: list[tuple[float, float]], kind: str, share: float) -> str
     points = " ".join(f"{x(part):.1f},{y(score):.1f}" for part, score in curve)
     here = next(score for part, score in curve if part == share)
     parts = [
-        line(LEFT, y(0), WIDTH - RIGHT, y(0)),
+        line(LEFT, y(0.0), WIDTH - RIGHT, y(0.0)),
         f'<polyline points="{points}" style="fill:none;stroke:var(--{kind});stroke-width:2"/>',
         f'<circle cx="{x(share):.1f}" cy="{y(here):.1f}" r="5" style="fill:var(--{kind})"/>',
         text(LEFT - 5, y(top) + 8, f"{top:.2g}", "end"),
-        text(LEFT - 5, y(0), "0", "end"),
-        *(text(x(part), y(0) + 15, f"{part:.0%}".replace("%", " %")) for part in (0.0, 0.5)),
-        text(x(1), y(0) + 15, "100 % blurred", "end"),
+        text(LEFT - 5, y(0.0), "0", "end"),
+        *(text(x(part), y(0.0) + 15, f"{part:.0%}".replace("%", " %")) for part in (0.0, 0.5)),
+        text(x(1.0), y(0.0) + 15, "100 % blurred", "end"),
     ]
     return svg("".join(parts), f"{kind} uncertainty against the share of pixels blurred: {here:.3g} at {share:.0%}.")

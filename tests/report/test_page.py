@@ -1,0 +1,124 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from dubium.report import write_page, write_pngs
+from dubium.report.compare import rank_correlation, write_comparison
+from dubium.run import Settings, open_work, run
+from tests import piles
+
+EMPTY = {"img", "meta", "link", "br", "input"}
+
+
+class Parsed(HTMLParser):
+    """Every element, with a check that they are closed in order."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found, self.open = [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def named(self, tag):
+        return [attrs for name, attrs in self.found if name == tag]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    named = {"run": piles.posterior(folder / "posterior")}, {"dataset": piles.arrays(folder / "images.npz")}
+    run(open_work(Settings(*named, top=5)), folder / "a")
+    run(open_work(Settings(*named, top=5, method="grad")), folder / "b")
+    photos = {"files": [piles.folder(folder / "photos")]}
+    run(open_work(Settings(named[0], photos)), folder / "photos-out")
+    return folder
+
+
+def test_the_page_loads_nothing_from_elsewhere(out):
+    text = write_page(out / "a").read_text()
+    page = Parsed(text)
+    addresses = [attrs[name] for _, attrs in page.found for name in ("src", "href") if name in attrs]
+    assert addresses
+    assert all(address.startswith("data:") for address in addresses)
+    assert not re.search(r"url\(|@import|https?://", text)
+    assert "default-src 'none'" in text
+
+
+def test_every_picture_has_an_alt_text_and_every_plot_a_label(out):
+    page = Parsed(write_page(out / "a").read_text())
+    assert len(page.named("img")) == 5 * 4 + 3  # image and three maps each, and the mean maps
+    assert all(attrs["alt"].strip() for attrs in page.named("img"))
+    assert all(attrs["aria-label"] and attrs["role"] == "img" for attrs in page.named("svg"))
+
+
+def test_all_there_is_to_know_is_on_the_page_without_a_script(out):
+    text = write_page(out / "a").read_text()
+    for words in ("Reliability", "Most confused classes", "Mean maps", "Settings and versions", "ua-backprop", "torch"):
+        assert words in text
+    cards = Parsed(text).named("article")
+    order = [float(card["data-epistemic"]) for card in cards]
+    assert order == sorted(order, reverse=True)
+    assert len(order) == 5
+    assert "prefers-color-scheme: dark" in text
+
+
+def test_class_names_are_text_not_markup(out):
+    text = write_page(out / "a").read_text()
+    assert "&lt;cat&gt;" in text
+    assert "<cat>" not in text
+
+
+def test_skipped_files_are_listed(out):
+    text = write_page(out / "photos-out").read_text()
+    assert "1 file was skipped" in text
+    assert "broken.png" in text
+
+
+def test_the_gallery_is_limited_and_says_so(out):
+    text = write_page(out / "a", gallery=2).read_text()
+    assert len(Parsed(text).named("article")) == 2
+    assert "The first 2 of 5 are on this page" in text
+    write_page(out / "a")
+
+
+def test_scores_alone_make_a_page_too(out, tmp_path):
+    settings = Settings({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")}, top=0)
+    run(open_work(settings), tmp_path)
+    page = Parsed(write_page(tmp_path).read_text())
+    assert page.named("article") == []
+    assert page.named("svg")
+
+
+def test_pictures_are_written_for_every_explained_image(out):
+    paths = list(write_pngs(out / "photos-out"))
+    assert len(paths) == 4
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+def test_two_methods_are_shown_side_by_side(out, tmp_path):
+    path, agreement = write_comparison(out / "a", out / "b", tmp_path, names=("ua-backprop", "grad"))
+    page = Parsed(path.read_text())
+    assert len(page.named("article")) == agreement.explained == 5
+    assert agreement.images == 20
+    assert agreement.same_prediction == 1
+    assert agreement.scores["epistemic"] == pytest.approx(1)
+    assert -1 <= agreement.maps["epistemic"] < 1
+
+
+def test_rank_correlation_is_spearmans():
+    assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 45]) == pytest.approx(1)
+    assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
+    assert rank_correlation([1, 1, 2], [5, 5, 9]) == pytest.approx(1)
+    assert rank_correlation([1, 1, 1], [5, 6, 9]) == 0
