@@ -27,3 +27,13 @@ def test_json_is_read_back_and_nan_is_refused(tmp_path):
     with pytest.raises(ValueError):
         write_json(tmp_path / "a.json", float("nan"))
     assert json.loads((tmp_path / "a.json").read_text()) == {"x": [1, None]}
+
+
+def test_a_writer_that_replaces_the_file_does_not_change_who_may_read_it(tmp_path):
+    write_atomically(tmp_path / "plain", b"")
+    with written_atomically(tmp_path / "a") as beside:
+        (tmp_path / "private").write_bytes(b"x")
+        (tmp_path / "private").chmod(0o600)
+        (tmp_path / "private").replace(beside)
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
+    assert (tmp_path / "a").read_bytes() == b"x"

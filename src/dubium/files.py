@@ -15,7 +15,10 @@ def written_atomically(path: Path | str) -> Iterator[Path]:
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
+        beside.touch()
+        mode = beside.stat().st_mode  # what the user's umask allows; some writers make files that nobody else can read
         yield beside
+        beside.chmod(mode)
         _flush(beside)
         beside.replace(path)
     except BaseException:
