@@ -37,10 +37,11 @@ class Commands(TyperGroup):
             raise typer.Exit(3) from error
 
 
-def show_version(wanted: bool) -> None:
+def show_version(wanted: bool) -> bool:
     if wanted:
         print(f"dubium {dubium.__version__}")
         raise typer.Exit
+    return wanted
 
 
 def top_level(
