@@ -17,7 +17,7 @@ from tests import piles
 def pile(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pile")
     named = {"run": piles.posterior(folder / "posterior")}, {"dataset": piles.arrays(folder / "images.npz")}
-    return Settings(*named, top=6, batch=4)
+    return Settings(*named, top=6, batch=4, threads=1)
 
 
 def contents(folder):
