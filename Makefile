@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types unit bench clean
+.PHONY: demo test lint types unit browser bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dubium demo
@@ -17,8 +17,16 @@ lint: $(VENV)/.installed-test
 types: $(VENV)/.installed-test
 	$(BIN)/mypy
 
-unit: $(VENV)/.installed-test
+unit: $(VENV)/.installed-test browser
 	$(BIN)/pytest
+
+# The explorer is tested in a browser: the one that is here, or one that can be installed; otherwise the test is skipped.
+browser: $(VENV)/.installed-test
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	|| { test "$$(id -u)" = 0 && command -v apt-get >/dev/null \
+	     && (apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium) >/dev/null 2>&1; } \
+	|| timeout 120 $(BIN)/playwright install chromium >/dev/null 2>&1 \
+	|| echo "make: there is no Chromium, and none can be installed: the test of the explorer in a browser is skipped."
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m benchmarks.explain

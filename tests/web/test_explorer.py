@@ -1,0 +1,137 @@
+"""The explorer in a real browser: nothing leaves this machine, maps change, mistakes are said."""
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests import piles
+
+pytest.importorskip("gradio", reason="the explorer needs the extra 'web'")
+playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
+BROWSER = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
+FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run",
+         "--disable-sync", "--disable-default-apps", "--disable-domain-reliability"]  # fmt: skip
+PATIENCE = 60_000  # milliseconds
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """`dubium serve` on a small posterior."""
+    folder, port = tmp_path_factory.mktemp("explorer"), free_port()
+    piles.posterior(folder / "posterior")
+    piles.arrays(folder / "images.npz", count=4)
+    command = [Path(sys.executable).with_name("dubium"), "serve", "posterior", "--dataset", "images.npz"]
+    options = {"cwd": folder, "env": {**os.environ, "OMP_NUM_THREADS": "1"}, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([*command, "--no-browser", "--port", str(port)], **options) as server:
+        try:
+            said = server.stdout.readline()
+            assert f"http://127.0.0.1:{port}" in said, said
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+
+
+@pytest.fixture(scope="module")
+def page(address):
+    """The open page, and every address that it asked for."""
+    with playwright.sync_playwright() as started:
+        try:
+            browser = started.chromium.launch(executable_path=BROWSER, args=FLAGS)
+        except playwright.Error as error:
+            pytest.skip(f"no Chromium to test the explorer with: {error.message.splitlines()[0]}")
+        page = browser.new_page(viewport={"width": 1280, "height": 1400})
+        page.asked = []
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.goto(address)
+        page.wait_for_selector("#completeness", timeout=PATIENCE)
+        yield page
+        browser.close()
+
+
+def shown(page):
+    return page.locator("#view img").nth(1).get_attribute("src")
+
+
+def changes(page, act):
+    """Whether the map becomes another after `act`."""
+    before = shown(page)
+    act()
+    page.wait_for_function(
+        "before => { const all = document.querySelectorAll('#view img'); return all[1] && all[1].src !== before }",
+        arg=before, timeout=PATIENCE,
+    )  # fmt: skip
+    return shown(page) != before
+
+
+def test_map_sum_and_votes_are_there(page):
+    assert "the map is complete" in page.locator("#completeness").inner_text()
+    assert "Votes of 3 networks" in page.locator("#facts").inner_text()
+    assert page.locator("#blurred svg").count() == 1
+
+
+def test_another_kind_has_another_map(page):
+    assert changes(page, lambda: page.get_by_label("aleatoric", exact=True).check())
+
+
+def test_another_method_has_another_map(page):
+    page.locator("#method input").click()
+    assert changes(page, lambda: page.get_by_role("option", name="grad", exact=True).click())
+    assert page.locator("#tau1").count() == 0 or not page.locator("#tau1").is_visible()
+    page.locator("#method input").click()
+    assert changes(page, lambda: page.get_by_role("option", name="ua-backprop", exact=True).click())
+
+
+def test_a_slider_changes_the_map(page):
+    page.locator("#tau2").wait_for(state="visible", timeout=PATIENCE)
+    assert changes(page, lambda: page.locator("#tau2 input[type=number]").fill("0.05"))
+    assert changes(page, lambda: page.locator("#opacity input[type=number]").fill("0.3"))
+
+
+def test_blurring_is_live(page):
+    before = page.locator("#blurred").inner_text()
+    page.locator("#share input[type=number]").fill("0.5")
+    playwright.expect(page.locator("#blurred")).to_contain_text("top 50 % blurred", timeout=PATIENCE)
+    assert page.locator("#blurred").inner_text() != before
+
+
+def test_an_upload_of_another_size_is_explained_at_its_own(page, tmp_path):
+    pixels = np.random.default_rng(1).integers(0, 256, (30, 40, 3), np.uint8)
+    Image.fromarray(pixels).save(tmp_path / "photo.jpg")
+    assert changes(page, lambda: page.locator("#upload input[type=file]").set_input_files(tmp_path / "photo.jpg"))
+    assert "40 × 30 pixels" in page.locator("#view").inner_text()
+    with page.expect_download(timeout=PATIENCE) as download:
+        page.locator("#npy").click()
+    assert np.load(download.value.path()).shape == (30, 40)
+
+
+def test_rubbish_is_refused_in_the_page(page, tmp_path):
+    page.reload()
+    page.wait_for_selector("#completeness", timeout=PATIENCE)
+    (tmp_path / "rubbish.png").write_bytes(b"no image at all")
+    before = shown(page)
+    page.locator("#upload input[type=file]").set_input_files(tmp_path / "rubbish.png")
+    alert = page.get_by_role("alert")
+    playwright.expect(alert).to_contain_text("rubbish.png is damaged or not an image", timeout=PATIENCE)
+    assert shown(page) == before
+
+
+def test_nothing_was_asked_for_elsewhere(page, address):
+    outside = [url for url in page.asked if not re.match(rf"{re.escape(address)}/|data:|blob:", url)]
+    assert outside == []
+    assert len(page.asked) > 5
