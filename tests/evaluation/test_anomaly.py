@@ -45,6 +45,12 @@ def test_best_box_is_brute_forces_in_float64():
         assert tuple(found.tolist()) == max(means, key=means.get)
 
 
+def test_sums_are_taken_in_float64():
+    maps = torch.full((1, 9, 9), 1e7)
+    maps[0, 6, 6] += 1  # lost in a float32 sum of sixteen
+    assert best_boxes(maps, 4).tolist() == [[3, 3]]
+
+
 def test_iou_by_hand():
     a, b = torch.tensor([[0, 0], [0, 0], [0, 0]]), torch.tensor([[0, 5], [10, 0], [9, 9]])
     np.testing.assert_allclose(box_iou(a, b).numpy(), [50 / 150, 0, 1 / 199])

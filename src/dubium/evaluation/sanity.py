@@ -22,7 +22,7 @@ HIGHER_IS_BETTER = {
     "repeatability": True,
     "effective-pixels": None,
     "deletion": False,
-    "insertion": False,
+    "insertion": True,
 }
 BASELINE = 10.0  # sigma of the image that pixels are deleted to, and inserted into
 
@@ -60,7 +60,7 @@ def uncertainty_curves(
 
 
 def area_left(curves: Array, before: Array) -> Array:
-    """Mean of U(x_t) / U(x) over a curve: the lower, the faster the uncertainty goes, or the later it comes."""
+    """Mean of U(x_t) / U(x) over a curve: low if the uncertainty goes at once, high if it comes at once."""
     return np.asarray(curves.mean(1) / before)
 
 
