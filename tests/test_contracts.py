@@ -2,14 +2,14 @@
 
 import pytest
 import torch
-from tests.networks import ensemble, images, randomised, small_cnn
-from tests.oracles import relative_l1
 from torch import nn
 
 import dubium
 from dubium import errors
 from dubium.attribution import ATTRIBUTORS, RELEVANCES
 from dubium.attribution._resolve import options_of
+from tests.networks import ensemble, images, randomised, small_cnn
+from tests.oracles import relative_l1
 
 ALL = dubium.methods()
 

@@ -4,10 +4,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.oracles import coefficients, entropy_shares, logit_shares, uncertainties
 
 from dubium.softmax_share import softmax_share
 from dubium.uncertainty import shares, uncertainty_target
+from tests.oracles import coefficients, entropy_shares, logit_shares, uncertainties
 
 
 def logits(samples=3, images=2, classes=5, scale=3.0, seed=0):

@@ -28,7 +28,7 @@ def fullgrad(
     combine = lookup("rescale", RESCALE, rescale)
     network, x = past_normalisation(network, x)
     maps: list[Maps] = []
-    for part, terms, pulled in full_gradients(network, x, target, memory):
+    for part, terms, pulled in full_gradients(network, x, target, memory, spatial=True):
         maps.append(torch.cat([combine(gradients, part, terms) for gradients in pulled]).movedim(0, 1))
     return torch.cat(maps)
 
@@ -37,7 +37,7 @@ def fullgrad_completeness(network: nn.Module, x: Images, target: Target, *, memo
     """How far input and bias terms are from adding up to each target, relative to its size if that exceeds 1."""
     network, x = past_normalisation(network, x)
     sums: list[Tensor] = []
-    for part, terms, pulled in full_gradients(network, x, target, memory):
+    for part, terms, pulled in full_gradients(network, x, target, memory, spatial=False):
         sums.append(torch.cat([term_sum(gradients, part, terms) for gradients in pulled]).T)
     value = target(network(x.clone()))
     return (value - torch.cat(sums)).abs() / value.abs().clamp(min=1)
@@ -55,16 +55,25 @@ def past_normalisation(network: nn.Module, x: Images) -> tuple[nn.Module, Images
 
 
 def full_gradients(
-    network: nn.Module, x: Images, target: Target, memory: int
+    network: nn.Module, x: Images, target: Target, memory: int, *, spatial: bool
 ) -> Iterator[tuple[Images, list[Term], Iterator[Sequence[Tensor]]]]:
-    """For some images at a time, their biases, and for some targets at a time, gradients at input and biases."""
+    """For some images at a time, their biases, and for some targets at a time, gradients at input and biases.
+
+    `spatial` leaves out layers whose biases never have a place in the image.
+    """
+
+    def recorded(part: Images) -> tuple[list[Term], Tensor]:
+        terms, output = record(network, part)
+        wanted = {term.layer for term in terms if not spatial or term.spatial(len(part))}
+        return [term for term in terms if term.layer in wanted], output
+
     with sized(network) as sizes:
-        terms, output = record(network, x[:1])
+        terms, output = recorded(x[:1])
     probed = sum(term.shape.numel() for term in terms) * x.element_size()
     images, targets = Cost.of([x[:1].nbytes, *sizes], target(output).shape[1], kept=probed).chunks(len(x), memory)
     for part in x.split(images):
         if not terms or terms[0].shape[0] != len(part) or (len(x) > 1 and any(term.implicit for term in terms)):
-            terms, _ = record(network, part)
+            terms, _ = recorded(part)
 
         def scores(images: Images, *probes: Tensor, terms: list[Term] = terms) -> Tensor:
             with added(probes, terms):
