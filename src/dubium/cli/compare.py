@@ -3,14 +3,15 @@
 import json as json_
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dubium.cli import options as o
 from dubium.cli.bars import run_bars
 from dubium.cli.explain import perform
-from dubium.errors import OptionError
+from dubium.errors import OptionError, UnknownNameError
+from dubium.explain import chosen
 from dubium.report.compare import write_comparison
 from dubium.run import Settings, open_results
 from dubium.run.store import FOLDER
@@ -58,7 +59,7 @@ def compare(
             settings = Settings(
                 posterior=o.posterior_settings(side, posterior, None, None, None),
                 images=o.image_settings(side, images, dataset), method=named[-1 if place else 0],
-                kinds=o.chosen_kinds(kinds), options=o.method_options(option),
+                kinds=o.chosen_kinds(kinds), options=own(named, place, o.method_options(option)),
                 top=top if only is None else None, only=only, fit=fit, memory=memory, batch=batch, threads=threads,
             )  # fmt: skip
             folders[place] = out / "ab"[place]
@@ -70,6 +71,24 @@ def compare(
         print(json_.dumps({"page": str(page), "a": str(folders[0]), "b": str(folders[1]), **asdict(agreement)}))
         return
     print(f"{agreement.images:,} images, the same prediction for {agreement.same_prediction:.1%}. Open {page}.")
+
+
+def own(methods: list[str], place: int, options: dict[str, Any]) -> dict[str, Any]:
+    """The options that a side's method has; one that neither has is a mistake."""
+    for name in options:
+        if not any(takes(method, name) for method in methods):
+            takes(methods[0], name, ask=True)
+    return {name: value for name, value in options.items() if takes(methods[-1 if place else 0], name)}
+
+
+def takes(method: str, option: str, *, ask: bool = False) -> bool:
+    try:
+        chosen(method, {option: "fullgrad" if option == "relevance" else None}, 1)
+    except UnknownNameError:
+        if ask:
+            raise
+        return False
+    return True
 
 
 def ids(folder: Path) -> tuple[int, ...]:

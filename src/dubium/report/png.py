@@ -36,7 +36,7 @@ def caption(row: Row, results: Results) -> str:
     def name(index: int) -> str:
         return str(names[index]) if names and index < len(names) else str(index)
 
-    says = f"{stem(row)}: {name(row.prediction)}, {row.probs[row.prediction]:.0%}"
+    says = f"{stem(row) if row.path else f'image {row.id}'}: {name(row.prediction)}, {row.probs[row.prediction]:.0%}"
     if row.label is None or row.label == row.prediction:
         return says
     return f"{says} (it is {name(row.label)})"

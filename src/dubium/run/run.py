@@ -73,7 +73,8 @@ def claim(out: Path, work: Work, fresh: bool) -> None:
     """Make the folder this run's, or find that it is another's."""
     mine = {name: work.about[name] for name in ("settings", "posterior", "images")}
     theirs = claimed(out)
-    if theirs and not fresh:
+    begun = shards(out / FOLDER) + shards(out / "scores") > 0
+    if theirs and begun and not fresh:
         differing = [
             f"{part}.{name} is {theirs[part].get(name)!r} there, {mine[part].get(name)!r} here"
             for part in mine

@@ -10,6 +10,7 @@ import torch
 
 import dubium
 from dubium.errors import OptionError
+from dubium.explain import chosen
 from dubium.models import load_vae
 from dubium.run.demo import NAME as DEMO
 from dubium.run.demo import demo_folder
@@ -42,6 +43,9 @@ def open_work(settings: Settings, opened: Opened | None = None, source: Source |
     shape = settings.input_shape or opened.input_shape or (channels(opened.posterior), None, None)
     if len(shape) != 3:
         raise OptionError(f"The posterior says its images have shape {shape}; images (C, H, W) are needed.")
+    options, (channel, height, width) = loaded(settings), shape
+    if settings.top != 0:
+        chosen(settings.method, options, channel or 3)  # a mistake is said before the work begins
     about = {
         "versions": {"dubium": dubium.__version__, "torch": torch.__version__, "python": python_version()},
         "settings": settings.plain(),
@@ -50,10 +54,8 @@ def open_work(settings: Settings, opened: Opened | None = None, source: Source |
         "classes": None if classes is None else list(classes),
         "input_shape": list(shape),
     }
-    channel, height, width = shape
-    return Work(
-        settings, opened.posterior, source, (channel, height, width), dtype(opened.posterior), loaded(settings), about
-    )
+    size = channel, height, width
+    return Work(settings, opened.posterior, source, size, dtype(opened.posterior), options, about)
 
 
 def loaded(settings: Settings) -> dict[str, Any]:

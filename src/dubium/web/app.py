@@ -113,18 +113,19 @@ def build(session: Session, folder: Path) -> Any:
         inputs = [item, last, kind, method, relevance, first, second, opacity, share, sigma]
         outputs = [last, message, view, facts, blurred, as_png, as_npy]
         show = partial(respond, session, folder, gr)
+        loud = {"show_progress": "minimal", "show_progress_on": view}
         quiet = {"show_progress": "hidden", "trigger_mode": "always_last"}
         if session.pictures:
-            pick.select(picked(session, gr), None, item).then(show, inputs, outputs)
-        upload.upload(uploaded, [upload, item], [item, message]).success(show, [*inputs, message], outputs)
+            pick.select(picked(session, gr), None, item).then(show, inputs, outputs, **loud)
+        upload.upload(uploaded, [upload, item], [item, message]).success(show, [*inputs, message], outputs, **loud)
         method.change(
             lambda name: gr.update(visible=name == "ua-backprop" and live), method, own, show_progress="hidden"
         )
         for control in (kind, method, relevance):
-            control.change(show, inputs, outputs)
+            control.change(show, inputs, outputs, **loud)
         for control in (first, second, opacity, share, sigma):
             control.change(show, inputs, outputs, **quiet)
-        page.load(show, inputs, outputs)
+        page.load(show, inputs, outputs, **loud)
     return page
 
 
