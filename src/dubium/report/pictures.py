@@ -61,11 +61,11 @@ def img(array: NDArray[Any], alt: str) -> str:
 
 
 def place_of_peak(array: Array) -> str:
-    """Where a map is strongest, in words."""
-    row, column = np.unravel_index(int(array.argmax()), array.shape)
-    vertical = ("top", "middle", "bottom")[min(2, 3 * int(row) // array.shape[0])]
-    horizontal = ("left", "centre", "right")[min(2, 3 * int(column) // array.shape[1])]
-    return f"{vertical} {horizontal}"
+    """Where a map is strongest, in words: the ninth of the image with the highest sum."""
+    bands = [np.array_split(band, 3, axis=1) for band in np.array_split(array, 3, axis=0)]
+    row, column = divmod(int(np.argmax([[part.sum() for part in band] for band in bands])), 3)
+    words = ("top", "middle", "bottom")[row], ("left", "centre", "right")[column]
+    return "centre" if words == ("middle", "centre") else " ".join(words)
 
 
 def likely(row: Row, most: int = MOST_CLASSES) -> list[int]:
