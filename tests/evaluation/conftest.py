@@ -6,6 +6,15 @@ from dubium.models import cnn
 from dubium.posteriors import save_posterior
 
 
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """These images are so small that threads only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.fixture(scope="session")
 def own(tmp_path_factory):
     """A posterior and images of the user's own: four tiny networks, and squares on noise, 12 x 12."""

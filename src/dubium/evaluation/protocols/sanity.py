@@ -45,7 +45,7 @@ class SanityOptions:
 def options_for(scale: str) -> SanityOptions:
     """Not the paper's: 50 images for a CPU, 200 where time allows, a handful for a test."""
     if scale == "smoke":
-        return SanityOptions(images=4, candidates=24, draws=1)
+        return SanityOptions(images=3, candidates=24, draws=1)
     return SanityOptions(images=200 if scale == "paper" else 50, candidates=None if scale == "paper" else 2000)
 
 
