@@ -18,7 +18,8 @@ types: $(VENV)/.installed-test
 	$(BIN)/mypy
 
 unit: $(VENV)/.installed-test browser
-	$(BIN)/pytest
+	# a thread a worker: threads that wait for each other on busy cores are many times slower
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
 
 # The explorer is tested in a browser: the one that is here, or one that can be installed; otherwise the test is skipped.
 browser: $(VENV)/.installed-test

@@ -31,15 +31,15 @@ def main(arguments: list[str]) -> None:
         posterior, vae = dubium.load_posterior(demo_folder() / "posterior"), load_vae(demo_folder() / "vae")
         x = demo_digits().batch(slice(IMAGES))
     methods = [name for name in dubium.methods() if vae is not None or "clue" not in name]
-    figure = Figure(figsize=(1.0 * (1 + 3 * IMAGES), 1.08 * len(methods)), layout="constrained")
+    figure = Figure(figsize=(0.8 * (1 + 4 * IMAGES), 0.86 * len(methods)), layout="constrained")
     axes = figure.subplots(len(methods), 4 * IMAGES, squeeze=False)
-    for row, method in zip(axes, methods, strict=True):
+    for number, (row, method) in enumerate(zip(axes, methods, strict=True)):
         result = dubium.explain(posterior, x, method=method, **({"vae": vae} if "clue" in method else {}))
         for b in range(IMAGES):
             row[4 * b].imshow(picture(x[b]))
             for axis, kind in zip(row[4 * b + 1 : 4 * b + 4], KINDS, strict=True):
                 axis.imshow(overlay(x[b], result.maps[kind][b]))
-                if row is axes[0]:
+                if number == 0:
                     axis.set_title(kind, fontsize=7)
         row[0].set_ylabel(method, fontsize=8, rotation=0, ha="right", va="center")
     for axis in axes.flat:
