@@ -136,3 +136,12 @@ def test_thumbnails_of_large_images_are_small():
 
 def test_settings_survive_json(pile):
     assert Settings.of(pile.plain()) == pile
+
+
+def test_one_network_without_weights_is_a_mistake(pile):
+    with pytest.raises(OptionError, match=r"gave a Conv2d.*--weights"):
+        open_work(replace(pile, posterior={"factory": "tests.run.test_run:one"}))
+
+
+def one():
+    return torch.nn.Conv2d(1, 3, 3)

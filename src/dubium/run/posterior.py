@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dubium.errors import OptionError
+from dubium.errors import OptionError, PosteriorTypeError
 from dubium.models import Normalized
 from dubium.posteriors import as_posterior, load_posterior, load_weights, posterior_record
 from dubium.posteriors.architecture import import_path
@@ -50,12 +50,13 @@ def from_factory(named: Mapping[str, Any]) -> Posterior:
         return load_weights(factory, weights, named.get("mean"), named.get("std"))
     with torch.random.fork_rng(devices=[]):
         built = factory()
-    if type(built).__module__.startswith("torch.nn") or type(built) is nn.Module:
+    try:
+        return with_normalisation(as_posterior(built), named)
+    except PosteriorTypeError as error:
         raise OptionError(
-            f"{named['factory']} gave a single {type(built).__name__} with random weights. Name its weight files with "
-            "--weights, or let it return a list of trained networks."
-        )
-    return with_normalisation(as_posterior(built), named)
+            f"{named['factory']} gave a {type(built).__name__}. If it is one network, name its weight files with "
+            f"--weights; otherwise let it return a list of trained networks. ({error})"
+        ) from error
 
 
 def with_normalisation(posterior: Posterior, named: Mapping[str, Any]) -> Posterior:
