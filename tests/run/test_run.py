@@ -117,7 +117,9 @@ def test_images_of_several_sizes_are_explained_where_networks_take_any(tmp_path)
     piles.folder(tmp_path / "photos" / "more", count=2, size=(11, 13), broken=False)
     settings = Settings({"factory": "tests.run.test_run:any_size"}, {"files": [str(tmp_path / "photos")]})
     run(open_work(settings), tmp_path / "out")
-    assert {(row.height, row.width) for row in open_results(tmp_path / "out").rows()} == {(9, 15), (13, 11)}
+    rows = list(open_results(tmp_path / "out").rows())
+    assert {(row.height, row.width) for row in rows} == {(9, 15), (13, 11)}
+    assert {row.label for row in rows} == {None}  # which class a folder is cannot be known
 
 
 def any_size():

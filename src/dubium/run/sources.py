@@ -89,13 +89,8 @@ def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tup
     if "dataset" in images:
         dataset = demo_digits() if images["dataset"] == DEMO else load(images["dataset"])
         return FromDataset(aligned(dataset, classes)), tuple(classes or dataset.classes) or None
-    paths = find_images(images["files"])
-    names = tuple(classes or sorted({path.parent.name for path in paths})) if in_folders(images["files"]) else classes
-    return FromFiles(paths, tuple(names or ())), None if classes is None else tuple(classes)
-
-
-def in_folders(named: Sequence[str]) -> bool:
-    return any(Path(name).expanduser().is_dir() for name in named)
+    known = None if classes is None else tuple(classes)
+    return FromFiles(find_images(images["files"]), known or ()), known
 
 
 def aligned(dataset: Dataset, classes: Sequence[str] | None) -> Dataset:
