@@ -1,6 +1,7 @@
 """Training the VAEs of the CLUE methods."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 from dubium.data import Dataset, load
 from dubium.errors import OptionError
 from dubium.models import VAE, save_vae
+from dubium.training import checkpoint as checkpoints
 from dubium.training.loop import fit, network_for
 from dubium.training.members import Report
 from dubium.training.metrics import thread_count, write_metrics
@@ -56,7 +58,14 @@ def train_vae(
         vae = network_for(recipe, seed)
         assert isinstance(vae, VAE)
         checkpoint = out / "training" / "vae.safetensors"
-        progress = fit(
+        lines = list(checkpoints.read(checkpoint)[1]["history"]) if checkpoint.exists() else []
+
+        def write_and_report(record: dict[str, Any]) -> None:
+            lines.append(record)
+            write_metrics(out, lines)
+            report({"member": 0, "record": record})
+
+        fit(
             vae,
             data,
             recipe,
@@ -64,12 +73,12 @@ def train_vae(
             objective=evidence_bound,
             checkpoint=checkpoint,
             on_step=lambda figures: report({"member": 0, **figures}),
-            on_record=lambda record: report({"member": 0, "record": record}),
+            on_record=write_and_report,
         )
         record = {**plan.to_json(), "test_loss": _loss(vae, load(dataset, "test"))}
     save_vae(vae, out, architecture=recipe.architecture, options=recipe.options, training=record)
-    write_metrics(out, [*progress.history, {"test_loss": record["test_loss"]}])
-    checkpoint.unlink(missing_ok=True)
+    write_metrics(out, [*lines, {"test_loss": record["test_loss"]}])
+    shutil.rmtree(out / "training", ignore_errors=True)
     return record
 
 
