@@ -46,7 +46,7 @@ def stored(images: int, explained: int) -> dict[str, object]:
         marks = seen.setdefault(stage, [])
         if not marks and done >= total / 10:
             marks.append(resident())
-        if done >= total:
+        if done >= total - 1e-6:
             marks[1:] = [resident()]
 
     with TemporaryDirectory() as folder:

@@ -77,7 +77,7 @@ def test_pandas_polars_and_duckdb_read_it_as_it_is(tmp_path):
 
 
 def test_rows_go_to_disk_as_they_come(tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_module, "FLUSH", 3 * 4 * 24 * 2)  # two rows of three maps of 24 numbers
+    monkeypatch.setattr(shard_module, "FLUSH", 3 * 4 * 24 * 2)  # reached by two rows, not by one
     write(tmp_path, [row(n) for n in range(5)])
     assert pq.ParquetFile(tmp_path / "results" / "explained-00000.parquet").num_row_groups == 3
     assert [one.id for one in open_results(tmp_path).rows()] == list(range(5))

@@ -15,7 +15,7 @@ from dubium.files import written_atomically
 from dubium.run.store import FORMAT, SCHEMA, Array, Row
 from dubium.types import KINDS
 
-FLUSH = 32 * 2**20  # bytes of maps to collect before a row group is written
+FLUSH = 32 * 2**20  # bytes of numbers to collect before a row group is written
 
 
 class Shard:
@@ -27,7 +27,7 @@ class Shard:
     def add(self, row: Row) -> None:
         """Take a row; a row group is written when enough have come."""
         self.rows.append(row)
-        self.bytes += sum(array.nbytes for array in row.maps().values())
+        self.bytes += sum(array.nbytes for array in (row.probs, row.members, *row.maps().values()))
         if self.bytes >= FLUSH:
             self.flush()
 
