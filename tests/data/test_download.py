@@ -8,7 +8,6 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tests.data.official import write_cifar_python, write_idx, write_svhn
 from typer.testing import CliRunner
 
 from dubium.cli import app
@@ -16,6 +15,7 @@ from dubium.data import SOURCES, load
 from dubium.data.catalog import Download
 from dubium.data.download import fetch, get
 from dubium.errors import DataNotFoundError, DownloadError, FileFormatError, UnknownNameError
+from tests.data.official import write_cifar_python, write_idx, write_svhn
 
 CONTENT = bytes(range(256)) * 4000
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import scipy.io
 import torch
-from tests.data.official import write_cifar_binary, write_cifar_python, write_idx, write_svhn
 
 from dubium.data import load
 from dubium.data.cifar import read_pickle
 from dubium.data.mat import read_mat
 from dubium.errors import FileFormatError
+from tests.data.official import write_cifar_binary, write_cifar_python, write_idx, write_svhn
 
 WRITERS = {
     "mnist": lambda folder: write_idx(folder / "mnist", "t10k"),

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from tests.data.official import write_cifar_binary, write_idx, write_svhn
 
 import dubium.data.find as finding
 from dubium.data import SOURCES, data_folders, load
 from dubium.data.check import check
 from dubium.errors import DataNotFoundError, FileFormatError, ImagesError, UnknownNameError
+from tests.data.official import write_cifar_binary, write_idx, write_svhn
 
 
 def save_png(path, array):

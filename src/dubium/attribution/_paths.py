@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._vjp import cost, one_hot, pullback
+from dubium.attribution._vjp import cost, pullbacks, scored
 from dubium.errors import OptionError, lookup
 from dubium.types import Images, Maps, Progress, Target
 
@@ -21,17 +21,17 @@ def slopes_along(
     network: nn.Module, x: Images, target: Target, path: Path, steps: int, *, memory: int, progress: Progress
 ) -> Iterator[tuple[slice, Int[Tensor, " n"], Float[Tensor, "n b T C H W"]]]:
     """Slopes of every target at every step: some images and some steps at a time, as many as memory and cache allow."""
-    points, targets = (measured := cost(network, x, target)).chunks(len(x) * steps, memory)
+    points, targets = cost(network, x, target).chunks(len(x) * steps, memory)
     images = max(1, min(len(x), points // steps))
     count = max(1, min(steps, points // images))
     numbers = torch.arange(steps, device=x.device)
     for first in range(0, len(x), images):
         which = slice(first, min(len(x), first + images))
         for some in numbers.split(count):
-            points_there = path(which, some)
-            scores, pull = pullback(lambda x: target(network(x.clone())), points_there.flatten(0, 1))
-            slopes = torch.cat([pull(cotangents)[0] for _, cotangents in one_hot(scores, targets)])
-            yield which, some, slopes.view(measured.targets, *points_there.shape).movedim(0, 2)
+            there = path(which, some)
+            at, scores = scored(network, there.flatten(0, 1), target)
+            slopes = torch.cat([pulled for (pulled,) in pullbacks(scores, [at], targets)])
+            yield which, some, slopes.view(-1, *there.shape).movedim(0, 2)
             progress(first * steps + (which.stop - first) * (int(some[-1]) + 1), len(x) * steps)
 
 

@@ -5,7 +5,7 @@ some; for a layer that is not positively homogeneous (GELU, GroupNorm, ...) it i
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +16,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
-
-from dubium.types import Images
 
 LINEAR = (_ConvNd, nn.Linear)
 HOMOGENEOUS = (
@@ -31,7 +29,7 @@ class Term:
     """One bias, at one execution of one layer."""
 
     layer: nn.Module
-    shape: torch.Size  # of the layer's output
+    probe: Tensor  # zeros, added to the layer's output: their gradient is that output's
     bias: Tensor  # one number a channel, or as large as the output where it is implicit
     channels: int  # the axis of the channels in the output
 
@@ -41,75 +39,69 @@ class Term:
 
     def spatial(self, images: int) -> bool:
         """Whether the term has a place in the image; a dense layer's has none."""
-        return len(self.shape) == 4 and self.shape[0] == images
+        return self.probe.ndim == 4 and len(self.probe) == images
 
     def broadcast(self) -> Tensor:
         """The bias, in a shape that multiplies the layer's output."""
         if self.implicit:
             return self.bias
-        return self.bias.view(-1, *[1] * (len(self.shape) - 1 - self.channels % len(self.shape)))
+        return self.bias.view(-1, *[1] * (self.probe.ndim - 1 - self.channels % self.probe.ndim))
 
 
-def record(network: nn.Module, x: Images) -> tuple[list[Term], Tensor]:
-    """Run the network once: its biases in order of execution, and its output."""
+@contextmanager
+def probed(network: nn.Module) -> Iterator[list[Term]]:
+    """Within, a forward pass of the network lists its biases in order of execution, with a probe beside each."""
     terms: list[Term] = []
     channels_last: list[Tensor] = []  # outputs kept alive, so that identity means identity
+    waiting: dict[nn.Module, Tensor | None] = {}
 
-    def note(layer: nn.Module, out: Tensor, bias: Tensor, last: bool) -> None:
-        terms.append(Term(layer, out.shape, bias, -1 if last else 1))
+    def add(layer: nn.Module, out: Tensor, bias: Tensor, last: bool) -> Tensor:
+        terms.append(Term(layer, zeros_like(out), bias, -1 if last else 1))
+        out = out + terms[-1].probe  # a new tensor leaves the layer, so in-place activations are harmless
         if last:
             channels_last.append(out)
+        return out
 
-    def explicit(layer: nn.Module, _args: Any, out: Any) -> None:
-        bias = explicit_bias(layer)
-        if bias is not None:
-            note(layer, out, bias, last=isinstance(layer, nn.Linear))
+    def linear(layer: nn.Module, _args: Any, out: Any) -> Tensor | None:
+        bias = layer.bias
+        assert bias is None or isinstance(bias, Tensor)
+        return None if bias is None else add(layer, out, bias.detach(), last=isinstance(layer, nn.Linear))
+
+    def norm(layer: nn.Module, args: tuple[Tensor, ...], _out: Any) -> Tensor:
+        # BatchNorm again, as the affine map that it is: backward, one product takes a third of its own kernel's time
+        slope, bias = affine(layer)
+        shape = (-1, *[1] * (args[0].ndim - 2))
+        return add(layer, args[0] * slope.view(shape) + bias.view(shape), bias, last=False)
 
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         waiting[layer] = implicit_bias(layer, args, kwargs)  # now: a layer that works in place overwrites its input
 
-    def after(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+    def after(layer: nn.Module, args: tuple[Any, ...], out: Any) -> Tensor | None:
         bias = waiting.pop(layer)
-        if bias is not None:
-            inherited = any(arg is seen for arg in args for seen in channels_last)
-            note(layer, out, bias, last=out.ndim == 4 and (inherited or normalises_last_axis(layer)))
+        inherited = any(arg is seen for arg in args for seen in channels_last)
+        if bias is None:
+            return None
+        return add(layer, out, bias, last=out.ndim == 4 and (inherited or normalises_last_axis(layer)))
 
-    waiting: dict[nn.Module, Tensor | None] = {}
     handles = []
     for layer in layers(network):
-        if isinstance(layer, (*LINEAR, _BatchNorm)):
-            handles.append(layer.register_forward_hook(explicit))
+        if isinstance(layer, _BatchNorm):
+            handles.append(layer.register_forward_hook(norm))
+        elif isinstance(layer, LINEAR):
+            handles.append(layer.register_forward_hook(linear))
         elif not isinstance(layer, HOMOGENEOUS):
             handles.append(layer.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(layer.register_forward_hook(after))
     try:
-        output = network(x.clone())
+        yield terms
     finally:
         for handle in handles:
             handle.remove()
-    return terms, output
 
 
-@contextmanager
-def added(probes: Sequence[Tensor], terms: Sequence[Term]) -> Iterator[None]:
-    """Add a probe to each listed output, in order of execution; a zero's gradient is that output's gradient."""
-    waiting = iter(probes)
-
-    def add(_layer: nn.Module, _args: Any, out: Tensor) -> Tensor:
-        return out + next(waiting)
-
-    def scale_and_add(layer: nn.Module, args: tuple[Tensor, ...], _out: Any) -> Tensor:
-        # BatchNorm again as what it is in eval mode: backward, one product is a third of the time of its own kernel
-        slope, bias = affine(layer)
-        return args[0] * per_channel(slope, args[0].ndim) + (next(waiting) + per_channel(bias, args[0].ndim))
-
-    seen = {term.layer for term in terms}
-    handles = [layer.register_forward_hook(scale_and_add if isinstance(layer, _BatchNorm) else add) for layer in seen]
-    try:
-        yield  # a new tensor leaves each layer, so in-place activations are harmless
-    finally:
-        for handle in handles:
-            handle.remove()
+def zeros_like(out: Tensor) -> Tensor:
+    """Zeros that take no memory, to be differentiated by."""
+    return out.detach().new_zeros(()).expand(out.shape).requires_grad_()
 
 
 def layers(module: nn.Module, seen: set[nn.Module] | None = None) -> Iterator[nn.Module]:
@@ -126,14 +118,6 @@ def layers(module: nn.Module, seen: set[nn.Module] | None = None) -> Iterator[nn
             yield from layers(child, seen)
 
 
-def explicit_bias(layer: nn.Module) -> Tensor | None:
-    if isinstance(layer, _BatchNorm):
-        return affine(layer)[1]
-    bias = layer.bias
-    assert bias is None or isinstance(bias, Tensor)
-    return None if bias is None else bias.detach()
-
-
 def affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
     """Slope and bias of a BatchNorm layer in eval mode, per channel."""
     assert isinstance(layer, _BatchNorm)
@@ -144,11 +128,6 @@ def affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
         slope = slope * layer.weight.detach()
     bias = -layer.running_mean * slope
     return slope, bias if layer.bias is None else bias + layer.bias.detach()
-
-
-def per_channel(values: Tensor, axes: int) -> Tensor:
-    """Values of channels, in a shape that multiplies features (B, C, ...)."""
-    return values.view(-1, *[1] * (axes - 2))
 
 
 def implicit_bias(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
@@ -164,10 +143,11 @@ def implicit_bias(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
             inputs[place] = value.clone()  # the layer may work in place
         return layer.forward(*inputs, **kwargs)  # not layer(): its hooks have run, or are yet to run
 
-    values = [args[place].clone() for place in places]
-    if not places or not isinstance(function(*values), Tensor):
-        return None
-    with warnings.catch_warnings():
+    values = [args[place].detach().clone() for place in places]
+    with torch.no_grad():
+        if not places or not isinstance(function(*values), Tensor):
+            return None
+    with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, about how it loads forward mode
         value, product, *_ = torch.func.jvp(function, tuple(values), tuple(values))
     bias: Tensor = value - product

@@ -1,6 +1,6 @@
 """Vector-Jacobian products, all targets at once, in chunks that fit the cache and a memory limit."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -73,35 +73,43 @@ def sized(network: nn.Module) -> Iterator[list[int]]:
             handle.remove()
 
 
-def one_hot(scores: Scores, size: int) -> Iterator[tuple[slice, Float[Tensor, "t B T"]]]:
-    """Cotangents that pick `size` targets at a time, the same one for every image, and where those targets stand."""
-    images, targets = scores.shape
-    eye = torch.eye(targets, dtype=scores.dtype, device=scores.device)
-    for start in range(0, targets, size):
-        yield slice(start, start + size), eye[start : start + size, None].expand(-1, images, -1)
-
-
 def batched_vjp(
     network: nn.Module, x: Images, target: Target, *, memory: int = DEFAULT_MEMORY
 ) -> Float[Tensor, "B T C H W"]:
     """The slope of each target at each pixel."""
-    measured = cost(network, x, target)
-    images, targets = measured.chunks(len(x), memory)
-    slopes = x.new_empty(len(x), measured.targets, *x.shape[1:])
-    for at, part in zip(slopes.split(images), x.split(images), strict=True):
-        # a copy, since a first layer that works in place must not overwrite the caller's images
-        scores, pull = pullback(lambda x: target(network(x.clone())), part)
-        for which, cotangents in one_hot(scores, targets):
-            at[:, which] = pull(cotangents)[0].movedim(0, 1)
-    return slopes
+    images, targets = cost(network, x, target).chunks(len(x), memory)
+    slopes: list[Tensor] = []
+    for part in x.split(images):
+        at, scores = scored(network, part, target)
+        slopes.append(torch.cat([pulled for (pulled,) in pullbacks(scores, [at], targets)]).movedim(0, 1))
+    return torch.cat(slopes)
 
 
-def pullback(
-    function: Callable[..., Scores], *inputs: Tensor
-) -> tuple[Scores, Callable[[Float[Tensor, "t B T"]], Sequence[Tensor]]]:
-    """The function's value, and its vector-Jacobian products with many cotangents at once.
+def scored(network: nn.Module, x: Images, target: Target) -> tuple[Images, Scores]:
+    """A copy of x, and the targets there, with a graph from one to the other.
 
-    `vmap` folds them into the batch of every backward kernel; `is_grads_batched` would silently loop over them.
+    The parameters are detached, so that nothing is kept or computed for their sake; the network itself is not changed.
     """
-    value, pull, *_ = torch.func.vjp(function, *inputs)
-    return value, torch.func.vmap(pull)
+    with torch.enable_grad():
+        at = x.detach().clone().requires_grad_()
+        frozen = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
+        # copied again, since a first layer may work in place; and a network that ignores x has a slope of zero
+        output = torch.func.functional_call(network, frozen, (at.clone(),)) if frozen else network(at.clone())
+        return at, target(output) + 0 * at.flatten(1)[:, :1]
+
+
+def pullbacks(scores: Scores, inputs: Sequence[Tensor], size: int) -> Iterator[Sequence[Tensor]]:
+    """Gradients of the scores at each input, targets first, `size` targets at a time.
+
+    `torch.func.vmap` folds the targets into the batch of each backward kernel; `is_grads_batched` would loop over them.
+    """
+
+    def pull(cotangent: Scores) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(
+            scores, inputs, cotangent, retain_graph=True, allow_unused=True, materialize_grads=True
+        )
+
+    images, targets = scores.shape
+    eye = torch.eye(targets, dtype=scores.dtype, device=scores.device)[:, None].expand(-1, images, -1)
+    for cotangents in eye.split(size):
+        yield torch.func.vmap(pull)(cotangents)

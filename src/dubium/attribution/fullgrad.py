@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from dubium.attribution._probes import Term, added, record
-from dubium.attribution._vjp import DEFAULT_MEMORY, Cost, one_hot, pullback, sized
+from dubium.attribution._probes import Term, probed
+from dubium.attribution._vjp import DEFAULT_MEMORY, Cost, pullbacks, scored, sized
 from dubium.errors import lookup
 from dubium.models.normalized import Normalized
 from dubium.posteriors.stack import Stack
@@ -59,29 +59,20 @@ def full_gradients(
 ) -> Iterator[tuple[Images, list[Term], Iterator[Sequence[Tensor]]]]:
     """For some images at a time, their biases, and for some targets at a time, gradients at input and biases.
 
-    `spatial` leaves out layers whose biases never have a place in the image.
+    `spatial` leaves out biases without a place in the image.
     """
-
-    def recorded(part: Images) -> tuple[list[Term], Tensor]:
-        terms, output = record(network, part)
-        wanted = {term.layer for term in terms if not spatial or term.spatial(len(part))}
-        return [term for term in terms if term.layer in wanted], output
-
-    with sized(network) as sizes:
-        terms, output = recorded(x[:1])
-    probed = sum(term.shape.numel() for term in terms) * x.element_size()
-    images, targets = Cost.of([x[:1].nbytes, *sizes], target(output).shape[1], kept=probed).chunks(len(x), memory)
-    for part in x.split(images):
-        if not terms or terms[0].shape[0] != len(part) or (len(x) > 1 and any(term.implicit for term in terms)):
-            terms, _ = recorded(part)
-
-        def scores(images: Images, *probes: Tensor, terms: list[Term] = terms) -> Tensor:
-            with added(probes, terms):
-                return target(network(images.clone()))
-
-        zeros = [part.new_zeros(()).expand(term.shape) for term in terms]
-        value, pull = pullback(scores, part, *zeros)
-        yield part, terms, (pull(cotangents) for _, cotangents in one_hot(value, targets))
+    images, targets = 1, 0  # the first image tells what the others will take
+    start = 0
+    while start < len(x):
+        part = x[start : start + images]
+        with sized(network) as sizes, probed(network) as terms:
+            at, scores = scored(network, part, target)
+        if not targets:
+            kept = sum(term.probe.numel() for term in terms) * x.element_size()
+            images, targets = Cost.of([part.nbytes, *sizes], scores.shape[1], kept).chunks(len(x), memory)
+        wanted = [term for term in terms if not spatial or term.spatial(len(part))]
+        yield part, wanted, pullbacks(scores, [at, *[term.probe for term in wanted]], targets)
+        start += len(part)
 
 
 def term_sum(gradients: Sequence[Tensor], x: Images, terms: Sequence[Term]) -> Float[Tensor, "t B"]:

@@ -1,6 +1,7 @@
 """Grad-CAM (Selvaraju et al., 2017, arXiv:1610.02391)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -9,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.nn.modules.conv import _ConvNd
 
-from dubium.attribution._probes import Term, added
-from dubium.attribution._vjp import DEFAULT_MEMORY, cost, one_hot, pullback
+from dubium.attribution._probes import zeros_like
+from dubium.attribution._vjp import DEFAULT_MEMORY, cost, pullbacks, scored
 from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.posteriors.stack import Stack
 from dubium.types import Images, Maps, Target
@@ -31,18 +32,12 @@ def grad_cam(
     images, targets = cost(network, x, target).chunks(len(x), memory)
     maps: list[Maps] = []
     for part in x.split(images):
-        features = executed(network, part, list(chosen))
-        last = {term.layer: i for i, term in enumerate(features)}.values()  # a layer used twice: its last output
-
-        def scores(*probes: Tensor, part: Images = part, features: list[Term] = features) -> Tensor:
-            with added(probes, features):
-                return target(network(part.clone()))
-
-        value, pull = pullback(scores, *[part.new_zeros(()).expand(term.shape) for term in features])
+        with watched(chosen) as features:
+            _, scores = scored(network, part, target)
+        last = list(features.values())
         rows = []
-        for _, cotangents in one_hot(value, targets):
-            gradients = pull(cotangents)
-            cams = [weighted(gradients[i], features[i].bias, part) for i in last]
+        for gradients in pullbacks(scores, [probe for _, probe in last], targets):
+            cams = [weighted(g, features, part) for g, (features, _) in zip(gradients, last, strict=True)]
             rows.append(torch.stack(cams).mean(0))
         maps.append(torch.cat(rows).movedim(0, 1))
     return torch.cat(maps)
@@ -56,26 +51,28 @@ def weighted(
     return interpolate(cam, size=x.shape[2:], mode="bilinear", align_corners=False)
 
 
-def executed(network: nn.Module, x: Images, layers: Sequence[nn.Module]) -> list[Term]:
-    """Run the network once: outputs of the layers, in order of execution."""
-    terms: list[Term] = []
+@contextmanager
+def watched(layers: Iterable[nn.Module]) -> Iterator[dict[nn.Module, tuple[Tensor, Tensor]]]:
+    """Within, a forward pass keeps the output of each layer's last execution, and a probe that was added to it."""
+    found: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
-    def note(layer: nn.Module, _args: Any, out: Any) -> None:
+    def note(layer: nn.Module, _args: Any, out: Any) -> Tensor:
         if not isinstance(out, Tensor) or out.ndim != 4:
             given = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise OptionError(
                 f"The layer {type(layer).__name__} puts out {given}; Grad-CAM needs feature maps (B, C, h, w). "
                 "Name another with layer=."
             )
-        terms.append(Term(layer, out.shape, out.clone(), 1))  # a copy: what follows may work in place
+        found.pop(layer, None)  # the dictionary is in order of execution
+        found[layer] = out.detach(), zeros_like(out)
+        return out + found[layer][1]
 
     handles = [layer.register_forward_hook(note) for layer in layers]
     try:
-        network(x.clone())
+        yield found
     finally:
         for handle in handles:
             handle.remove()
-    return terms
 
 
 def chosen_layer(network: nn.Module, x: Images, layer: Layer) -> nn.Module:
@@ -92,8 +89,8 @@ def chosen_layer(network: nn.Module, x: Images, layer: Layer) -> nn.Module:
         if layer not in named:
             raise UnknownNameError(unknown("layer", layer, named))
         return named[layer]
-    convolutions = [module for module in network.modules() if isinstance(module, _ConvNd)]
-    ran = executed(network, x, convolutions)
+    with watched(module for module in network.modules() if isinstance(module, _ConvNd)) as ran:
+        network(x.clone())
     if not ran:
         raise OptionError(f"{type(network).__name__} executes no convolution. Name a layer with layer=.")
-    return ran[-1].layer
+    return list(ran)[-1]

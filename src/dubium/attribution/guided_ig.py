@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from dubium.attribution._paths import Start, reduced, starts
-from dubium.attribution._vjp import DEFAULT_MEMORY, cost
+from dubium.attribution._vjp import DEFAULT_MEMORY, cost, scored
 from dubium.checks import check_number, silent
 from dubium.types import Images, Maps, Progress, Target
 
@@ -56,10 +56,9 @@ def guided_ig(
 
 def own_slope(network: nn.Module, at: Images, target: Target, which: Int[Tensor, " B"]) -> Images:
     """The slope, at each point, of that point's own target."""
-    scores, pull, *_ = torch.func.vjp(lambda x: target(network(x.clone())), at)
-    cotangent = torch.zeros_like(scores).scatter_(1, which[:, None], 1)
-    slopes: Tensor = pull(cotangent)[0]
-    return slopes
+    at, scores = scored(network, at, target)
+    own = torch.zeros_like(scores).scatter_(1, which[:, None], 1)
+    return torch.autograd.grad(scores, at, own)[0]
 
 
 def walk(slope: Slope, begin: Rows, end: Rows, steps: int) -> Rows:
