@@ -211,6 +211,7 @@ def test_weights_of_another_network_are_told_apart(folder):
         ({"members": ["../member-0.safetensors"]}, "'members'.*in this folder"),
         ({"members": ["/etc/passwd"]}, "'members'"),
         ({"members": [""]}, "'members'"),
+        ({"members": ["member-0.safetensors", "member-0.safetensors"]}, "stands twice"),
         ({"shared": "../../x.safetensors"}, "'shared'"),
         ({"sampling": {"samples": 0, "seed": 1}}, "'sampling'"),
         ({"sampling": {"samples": 2, "seed": 1}}, "one member, not 2"),

@@ -68,6 +68,8 @@ def read_record(folder: str | Path) -> Record:
     for name, (valid, expected) in CHECKS.items():
         if not valid(content.get(name)):
             raise FileFormatError(f"{file}: {name!r} is {content.get(name)!r}; expected {expected}.")
+    if len(set(content["members"])) < len(content["members"]):
+        raise FileFormatError(f"{file}: a file stands twice among its members, {content['members']}.")
     one, many = content.get("sampling") is not None, isinstance(content.get("architecture"), list)
     if one and len(content["members"]) != 1:
         raise FileFormatError(f"{file}: a posterior with 'sampling' has one member, not {len(content['members'])}.")

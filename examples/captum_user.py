@@ -1,0 +1,21 @@
+"""For those who know Captum: explain the doubt of an ensemble instead of the score of a class.
+
+python examples/captum_user.py    (needs dubium[captum])
+"""
+
+import captum.attr
+
+import dubium
+from dubium.run.demo import demo_digits, demo_folder
+
+posterior = dubium.load_posterior(demo_folder() / "posterior")  # a list of networks of your own does as well
+x = demo_digits().batch(slice(4))
+
+result = dubium.explain(posterior, x)
+for i, (score, maps) in enumerate(zip(result.scores["epistemic"], result.maps["epistemic"], strict=True)):
+    row, column = divmod(int(maps.argmax()), maps.shape[1])
+    print(f"digit {i}: {score:.2f} nats of epistemic doubt, most of it at row {row}, column {column}")
+
+saliency = dubium.explain(posterior, x, relevance=captum.attr.Saliency)  # any Captum class that needs no more
+agreement = (saliency.maps["epistemic"].flatten(1).argmax(1) == result.maps["epistemic"].flatten(1).argmax(1)).sum()
+print(f"with Captum's Saliency as relevance, {int(agreement)} of {len(x)} maps peak at the same pixel")
