@@ -9,17 +9,22 @@ import typer
 from dubium.cli.bars import run_bars
 from dubium.cli.options import Json
 from dubium.report import write_page, write_pngs
+from dubium.report.evaluation import is_evaluation, write_evaluation_page
 from dubium.run import open_results
 
 
 def report(
-    out: Annotated[Path, typer.Argument(help="A folder that dubium explain wrote.")],
+    out: Annotated[Path, typer.Argument(help="A folder that dubium explain or dubium evaluate wrote.")],
     gallery: Annotated[int, typer.Option(min=1, help="Images on the page.")] = 200,
     png: Annotated[bool, typer.Option("--png", help="Also a PNG of each explained image.")] = False,
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
     json: Json = False,
 ) -> None:
     """Build the page of a run again, from its results alone."""
+    if is_evaluation(out):
+        page = write_evaluation_page(out, title=title)
+        print(json_.dumps({"page": str(page)}) if json else f"{page}")
+        return
     results = open_results(out)
     page, pictures = write_page(out, gallery=gallery, title=title), list[str]()
     with run_bars(quiet=json) as progress:

@@ -1,0 +1,82 @@
+"""A page about an evaluation: its table, its comparisons and its figures, from its folder alone."""
+
+import json
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from dubium.errors import FileFormatError
+from dubium.files import write_atomically
+from dubium.report.page import FILE, document, header
+
+SUMMARY = "summary.json"
+
+
+def is_evaluation(folder: Path | str) -> bool:
+    return (Path(folder) / SUMMARY).is_file()
+
+
+def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Path:
+    """Build `folder/index.html` from what `dubium evaluate` left there; its address."""
+    folder = Path(folder)
+    try:
+        summary = json.loads((folder / SUMMARY).read_text())
+        title = title or f"{summary['protocol'].capitalize()}: which method finds the doubt?"
+        body = [
+            header(title, "Estimates with 95 % intervals. Compare with random maps, not with zero.", []),
+            "<main><h2>Results</h2>",
+            table(["", *metrics(summary)], result_rows(summary)),
+            "".join(f"<p>{escape(str(note))}</p>" for note in summary["notes"]),
+            "<h2>Differences between methods</h2>",
+            table(["metric", "", "difference", "p (Holm)", "effect"], map(comparison_row, summary["comparisons"])),
+            "<h2>Figures</h2>",
+            "".join(figure(path) for path in sorted(folder.glob("*.png"))),
+            "<details><summary>Settings and versions</summary><pre>",
+            escape(json.dumps({name: summary[name] for name in ("settings", "versions")}, indent=1)),
+            "</pre></details></main>",
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileFormatError(
+            f"{folder / SUMMARY} is damaged, or not of dubium evaluate ({type(error).__name__}: {error})."
+        ) from error
+    write_atomically(folder / FILE, document(title, "".join(body)))
+    return folder / FILE
+
+
+def metrics(summary: Mapping[str, Any]) -> list[str]:
+    """Every metric that some method has, in the order of first appearance."""
+    return list(dict.fromkeys(name for found in summary["results"].values() for name in found))
+
+
+def result_rows(summary: Mapping[str, Any]) -> list[list[str]]:
+    names = metrics(summary)
+    return [
+        [method, *[interval(found[name]) if name in found else "" for name in names]]
+        for method, found in summary["results"].items()
+    ]
+
+
+def interval(found: Mapping[str, float]) -> str:
+    return f"{found['value']:.3g} [{found['low']:.3g}, {found['high']:.3g}]"
+
+
+def comparison_row(one: Mapping[str, Any]) -> list[str]:
+    difference = interval({"value": one["difference"], "low": one["low"], "high": one["high"]})
+    return [one["metric"], f"{one['a']} − {one['b']}", difference, f"{one['p_holm']:.3g}", f"{one['effect']:.2f}"]
+
+
+def table(head: Sequence[str], rows: Any) -> str:
+    """A table that scrolls by itself where it is wider than the screen."""
+
+    def line(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    body = "".join(line(row, "td") for row in rows)
+    return f'<div style="overflow-x:auto"><table><thead>{line(head, "th")}</thead><tbody>{body}</tbody></table></div>'
+
+
+def figure(path: Path) -> str:
+    data, name = b64encode(path.read_bytes()).decode(), escape(path.stem)
+    return f'<figure><img src="data:image/png;base64,{data}" alt="{name}" style="max-width:100%"></figure>'

@@ -1,0 +1,42 @@
+import base64
+import json
+
+import pytest
+from PIL import Image
+
+from dubium.errors import FileFormatError
+from dubium.report.evaluation import write_evaluation_page
+
+
+@pytest.fixture
+def folder(tmp_path):
+    estimate = {"value": 0.5534, "low": 0.5, "high": 0.6}
+    compared = {"metric": "iou", "a": "grad", "b": "random", "difference": 0.25, "low": 0.1, "high": 0.4}
+    summary = {
+        "protocol": "anomaly",
+        "results": {"grad": {"iou": estimate, "ada": estimate}, "<random>": {"iou": estimate}},
+        "comparisons": [compared | {"p_holm": 0.002, "effect": 0.9}],
+        "notes": ["2 images were left out"],
+        "settings": {"images": 3},
+        "versions": {"dubium": "0"},
+    }
+    (tmp_path / "summary.json").write_text(json.dumps(summary))
+    Image.new("RGB", (4, 4), "red").save(tmp_path / "boxes.png")
+    return tmp_path
+
+
+def test_the_page_has_the_numbers_the_differences_and_the_figures_inside(folder):
+    text = write_evaluation_page(folder).read_text()
+    assert "0.553 [0.5, 0.6]" in text
+    assert "grad − random" in text
+    assert "0.25 [0.1, 0.4]" in text
+    assert "2 images were left out" in text
+    assert "&lt;random&gt;" in text
+    assert base64.b64encode((folder / "boxes.png").read_bytes()).decode() in text
+    assert "http" not in text.replace("http-equiv", "")
+
+
+def test_a_damaged_summary_is_named(folder):
+    (folder / "summary.json").write_text('{"protocol": "anomaly"')
+    with pytest.raises(FileFormatError, match=r"summary\.json"):
+        write_evaluation_page(folder)
