@@ -8,6 +8,7 @@ from torch import nn
 import dubium
 from dubium import errors
 from dubium.attribution import fullgrad
+from dubium.models import Normalized
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
 from tests.oracles import fullgrad_map, relative_l1, ua_backprop_maps
 
@@ -376,3 +377,28 @@ def test_rescale_is_ignored_by_a_relevance_that_has_none():
     networks, x = ensemble(small_cnn), images(1)
     a, b = (dubium.explain(networks, x, relevance="grad", **options) for options in ({}, {"rescale": "none"}))
     assert torch.equal(a.maps["total"], b.maps["total"])
+
+
+def test_networks_that_end_in_a_softmax_are_warned_about():
+    networks = [nn.Sequential(network, nn.Softmax(-1)).eval() for network in ensemble(small_cnn)]
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        dubium.explain(networks, images(2))
+
+
+@pytest.mark.parametrize("call", [dubium.explain, dubium.uncertainty])
+def test_a_network_that_cannot_take_the_images_is_named_with_their_shape(call):
+    with pytest.raises(errors.NetworkError, match=r"Network 0.*\(2, 3, 12, 12\)"):
+        call(ensemble(small_cnn), images(2, 3))
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("role", ["method", "relevance"])
+def test_a_users_method_that_gives_no_maps_is_refused(role):
+    with pytest.raises(errors.OutputError, match=r"returned \(2, 12, 12\)"):
+        dubium.explain(ensemble(small_cnn), images(2), **{role: lambda _n, x, _t: x[:, 0]})
+
+
+def test_normalisation_for_other_channels_is_refused():
+    networks = [Normalized(network, [0.5, 0.5], [0.2, 0.2]).eval() for network in ensemble(lambda: small_cnn(3))]
+    with pytest.raises(errors.OptionError, match="2 channels, the images have 3"):
+        dubium.explain(networks, images(1, 3))

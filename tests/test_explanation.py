@@ -108,3 +108,14 @@ def test_plot_draws_colour_and_normalised_images():
     picture = figure.axes[0].images[0].get_array()
     assert picture.min() == 0
     assert picture.max() == 1
+
+
+def test_numpy_results_are_saved_and_drawn_too(result, tmp_path):
+    arrays = result.numpy()
+    arrays.save(tmp_path / "arrays.safetensors")
+    assert torch.equal(dubium.load(tmp_path / "arrays.safetensors").maps["total"], result.maps["total"])
+    assert arrays.plot(images(2)).axes[0].get_title() == result.plot(images(2)).axes[0].get_title()
+
+
+def test_an_explanation_prints_what_it_is(result):
+    assert repr(result) == "Explanation(clue: 2 images, 3 networks, 4 classes, maps of total, aleatoric, epistemic)"

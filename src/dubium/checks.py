@@ -120,6 +120,23 @@ def check_output(logits: object, index: int, x: Tensor, classes: int | None, fir
         )
 
 
+def check_maps(maps: object, name: str, expected: tuple[int, ...]) -> None:
+    """Whether a method gave a map per image and target."""
+    if not isinstance(maps, Tensor) or tuple(maps.shape) != expected:
+        given = tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
+        raise OutputError(f"{name} returned {given}; maps (B, T, H, W) = {expected} are needed.")
+
+
+def warn_if_probabilities(logits: Tensor) -> None:
+    """A network that ends in a softmax would have another put on top, and look far less sure than it is."""
+    if logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5:
+        warnings.warn(
+            "The networks' outputs look like probabilities: none is negative and each row sums to 1. dubium needs "
+            "logits; leave out the last softmax, or take the logarithm.",
+            stacklevel=4,
+        )
+
+
 def check_kinds(kinds: object) -> tuple[Kind, ...]:
     chosen: list[object] = (
         [kinds] if isinstance(kinds, str) else list(kinds) if isinstance(kinds, Iterable) else [kinds]

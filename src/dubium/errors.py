@@ -35,6 +35,10 @@ class OutputError(DubiumError, ValueError):
     """A network's output that is not (B, K) finite logits with K >= 2."""
 
 
+class NetworkError(DubiumError, RuntimeError):
+    """A network that cannot take these images at all."""
+
+
 class DtypeError(DubiumError, TypeError):
     """Images and network of different floating types."""
 

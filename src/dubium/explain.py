@@ -16,14 +16,16 @@ from dubium.attribution.fullgrad import fullgrad_completeness as completeness
 from dubium.checks import (
     check_images,
     check_kinds,
+    check_maps,
     check_network,
     check_number,
     check_output,
     check_posterior,
     silent,
+    warn_if_probabilities,
     warn_if_single,
 )
-from dubium.errors import OptionError, PosteriorError, UnknownNameError, unknown
+from dubium.errors import NetworkError, OptionError, PosteriorError, UnknownNameError, unknown
 from dubium.explanation import Explanation, described
 from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.stack import stack
@@ -82,6 +84,7 @@ def explain(
             maps = through_logits(networks, x, logits, settings, context)[:, [KINDS.index(kind) for kind in kinds]]
         else:
             maps = bound(function, settings, context)(stack(networks), x, uncertainty_target(kinds))
+            check_maps(maps, name, (len(x), len(kinds), *x.shape[2:]))
     return assembled(logits, x, kinds, maps=maps, method=name, options=described(settings), extras=extras)
 
 
@@ -191,13 +194,22 @@ def predict(posterior: Posterior, x: Images, memory: int) -> Logits:
     for index, network in enumerate(posterior):
         parts: list[Tensor] = []
         for part in rows.split(at_once):
-            out = network(part.clone())
+            out = forward(network, part, index)
             check_output(out, index, part, logits[0].shape[-1] if logits else None, first=at_once * len(parts))
             parts.append(out)
         logits.append(torch.cat(parts)[: len(x)])
     if len(logits) != len(posterior):
         raise PosteriorError(f"The posterior says it has {len(posterior)} networks, but gave {len(logits)}.")
-    return torch.stack(logits)
+    stacked = torch.stack(logits)
+    warn_if_probabilities(stacked)
+    return stacked
+
+
+def forward(network: nn.Module, x: Images, index: int) -> Any:
+    try:
+        return network(x.clone())
+    except RuntimeError as error:
+        raise NetworkError(f"Network {index} cannot take images of shape {tuple(x.shape)}: {error}") from error
 
 
 def assembled(

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
     """How unsure a posterior is about each image, and which pixels make it so; `scores` and `maps` go by kind."""
 
@@ -35,6 +35,11 @@ class Explanation:
     extras: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # e.g. "counterfactual", by kind
     input_shape: tuple[int, ...] = ()
 
+    def __repr__(self) -> str:
+        samples, images, classes = self.members.shape
+        maps = f"maps of {', '.join(self.maps)}" if self.maps else "no maps"
+        return f"Explanation({self.method}: {images} images, {samples} networks, {classes} classes, {maps})"
+
     def save(self, path: Path | str) -> None:
         """Write everything to one safetensors file, whole or not at all."""
         from dubium import __version__
@@ -45,7 +50,7 @@ class Explanation:
         about = {"format": FORMAT, "dubium": __version__, "method": self.method, "options": described(self.options)}
         about["input_shape"] = list(self.input_shape)
         with written_atomically(path) as beside:
-            contiguous = {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+            contiguous = {name: torch.as_tensor(tensor).detach().contiguous() for name, tensor in tensors.items()}
             save_file(contiguous, beside, metadata={"dubium": json.dumps(about)})
 
     def numpy(self) -> "Explanation":

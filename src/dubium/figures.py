@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -58,7 +59,7 @@ def explanation_html(explanation: "Explanation", *, most: int = 8) -> str:
     head = "".join(f"<th>{escape(name)}</th>" for name in ("image", "class", "p", *kinds))
     lines = []
     for index in range(min(count, most)):
-        probability, label = explanation.probs[index].max(0)
+        probability, label = torch.as_tensor(explanation.probs[index]).max(0)
         cells = [str(index), str(int(label)), f"{float(probability):.2f}"]
         for kind in kinds:
             drawn = inline(explanation.maps[kind][index], f"{kind} map of image {index}") if explanation.maps else ""
@@ -102,6 +103,7 @@ def explanation_figure(
             f"x has shape {tuple(x.shape)}, the explanation is of images {explanation.input_shape}. "
             "Give the images that were explained."
         )
+    x = torch.as_tensor(x)
     kinds, rows = list(explanation.maps), max(1, min(len(x), most))
     figure = Figure(figsize=(2.6 * (1 + len(kinds)), 2.6 * rows), layout="constrained")
     axes = figure.subplots(rows, 1 + len(kinds), squeeze=False)
@@ -109,12 +111,12 @@ def explanation_figure(
         axis.axis("off")
     for row, image in zip(axes, x[:most], strict=False):
         index = row[0].get_subplotspec().rowspan.start
-        probability, label = explanation.probs[index].max(0)
+        probability, label = torch.as_tensor(explanation.probs[index]).max(0)
         name = classes[int(label)] if classes else str(int(label))
         row[0].imshow(picture(image), interpolation="nearest")
         row[0].set_title(f"{name}, p = {float(probability):.2f}", fontsize=9)
         for axis, kind in zip(row[1:], kinds, strict=True):
-            maps = explanation.maps[kind][index]
+            maps = torch.as_tensor(explanation.maps[kind][index])
             axis.imshow(overlay(image, maps, opacity), interpolation="nearest")
             axis.set_title(f"{kind} {float(explanation.scores[kind][index]):.3g}", fontsize=9)
             scale = ScalarMappable(Normalize(0, brightest(maps)), COLOURS)

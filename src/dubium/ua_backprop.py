@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import torch
 
+from dubium.checks import check_maps
 from dubium.softmax_share import softmax_share
 from dubium.types import Attributor, Images, Logits, Maps, Posterior, Progress, Target
 from dubium.uncertainty import shares
@@ -28,6 +29,7 @@ def ua_backprop(
     for s, (share, network) in enumerate(zip(on_logits, posterior, strict=True)):
         for images, classes in chunks(x, logits.shape[-1], memory):
             where = relevance(network, x[images], only(classes))  # z -> x   (B, K, H, W)
+            check_maps(where, "The relevance", (*share[0, images, classes].shape, *x.shape[2:]))
             if normalize:
                 where = pixel_softmax(where, tau2)
             maps[images] += torch.einsum("tbk,bkhw->bthw", share[:, images, classes], where) / len(on_logits)

@@ -153,3 +153,9 @@ def test_methods_explain_a_logit_as_well_as_an_uncertainty():
     network, x = randomised(small_cnn()), images(2)
     for attribute in (fullgrad, smoothgrad):
         assert attribute(network, x, lambda z: z[:, :2]).shape == (2, 2, 12, 12)
+
+
+def test_grad_cam_passes_over_convolutions_after_global_pooling():
+    body = [nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Conv2d(6, 8, 1), nn.Flatten(), nn.Linear(8, 4)]
+    network, x = randomised(nn.Sequential(*body)), images(2, 3)
+    assert torch.equal(grad_cam(network, x, lambda z: z), grad_cam(network, x, lambda z: z, layer="0"))

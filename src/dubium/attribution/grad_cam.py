@@ -24,8 +24,8 @@ def grad_cam(
 ) -> Maps:
     """Credit each pixel with the features above it, weighted by how much each channel moves the target.
 
-    `layer` is a layer's name, or the layer itself; None is the convolution executed last. Of a stacked posterior each
-    network has one, and their maps are averaged.
+    `layer` is a layer's name, or the layer itself; None is the convolution executed last, of those with features larger
+    than one pixel. Of a stacked posterior each network has one, and their maps are averaged.
     """
     members = list(network.networks) if isinstance(network, Stack) else [network]
     chosen = {chosen_layer(member, x[:1], layer) for member in members}
@@ -93,4 +93,5 @@ def chosen_layer(network: nn.Module, x: Images, layer: Layer) -> nn.Module:
         network(x.clone())
     if not ran:
         raise OptionError(f"{type(network).__name__} executes no convolution. Name a layer with layer=.")
-    return list(ran)[-1]
+    wide = [layer for layer, (features, _) in ran.items() if features.shape[2:].numel() > 1]
+    return wide[-1] if wide else list(ran)[-1]  # after global pooling, features have no place

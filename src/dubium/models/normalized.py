@@ -49,6 +49,9 @@ class Normalise(nn.Module):
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        for values in (self.mean, self.std):
+            if len(values) not in (1, x.shape[1]):
+                raise OptionError(f"mean or std has {len(values)} channels, the images have {x.shape[1]}.")
         return (x - self.mean) / self.std
 
 

@@ -47,7 +47,8 @@ def write_comparison(
 
 
 def key(row: Row) -> Key:
-    return row.id, row.path
+    """What tells an image: its path, wherever it stood in the listing; without one, its place in the dataset."""
+    return (-1 if row.path else row.id), row.path
 
 
 def gather(first: Results, second: Results, names: tuple[str, str], gallery: int) -> tuple[list[str], Agreement]:

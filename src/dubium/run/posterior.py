@@ -48,8 +48,11 @@ def from_factory(named: Mapping[str, Any]) -> Posterior:
     factory, weights = import_path(named["factory"]), list(named.get("weights") or ())
     if weights:
         return load_weights(factory, weights, named.get("mean"), named.get("std"))
-    with torch.random.fork_rng(devices=[]):
-        built = factory()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            built = factory()
+    except Exception as error:
+        raise OptionError(f"{named['factory']} raised {type(error).__name__}: {error}.") from error
     try:
         return with_normalisation(as_posterior(built), named)
     except PosteriorTypeError as error:

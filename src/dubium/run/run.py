@@ -39,6 +39,8 @@ def run(
     Args:
         fresh: delete earlier results first, whatever made them.
     """
+    if Path(out).exists() and not Path(out).is_dir():
+        raise OptionError(f"{out} is a file; give a folder for the results.")
     out, settings = Path(out), work.settings
     claim(out, work, fresh)
     results = out / FOLDER
