@@ -147,3 +147,16 @@ def test_one_network_without_weights_is_a_mistake(pile):
 
 def one():
     return torch.nn.Conv2d(1, 3, 3)
+
+
+def test_names_must_be_as_many_as_the_classes(pile, tmp_path):
+    np.save(tmp_path / "unlabelled.npy", np.load(pile.images["dataset"])["images"])
+    settings = replace(pile, images={"dataset": str(tmp_path / "unlabelled.npy")}, classes=("a", "b"))
+    with pytest.raises(OptionError, match="2 names of classes for 3 classes"):
+        run(open_work(settings), tmp_path / "out")
+
+
+def test_results_need_a_folder(pile, tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    with pytest.raises(OptionError, match="is a file"):
+        run(open_work(pile), tmp_path / "taken")

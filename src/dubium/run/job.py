@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from dubium.data.fit import from_size, to_channels, to_size
-from dubium.errors import FileFormatError
+from dubium.errors import FileFormatError, OptionError
 from dubium.explain import explain, uncertainty
 from dubium.explanation import Explanation
 from dubium.figures import picture
@@ -85,6 +85,9 @@ def results(work: Work, job: Job, indices: Sequence[int], out: Shard, tick: Tick
     for group in shapes.values():
         x = torch.stack([prepared.x for prepared in group]).to(work.dtype)
         explanation = explained(work, x, tick) if job.action == "explain" else scored(work, x, tick)
+        names, classes = work.about["classes"], explanation.probs.shape[1]
+        if names is not None and len(names) != classes:
+            raise OptionError(f"There are {len(names)} names of classes for {classes} classes; give one for each.")
         for place, prepared in enumerate(group):
             yield as_row(explanation, place, prepared, work.settings.fit)
 
