@@ -12,7 +12,7 @@ from dubium.errors import OptionError
 from dubium.types import Images, Scores, Target
 
 DEFAULT_MEMORY = 2**30
-CACHE = 24 * 2**20  # larger chunks than this were slower on every CPU tried; see docs/performance.md
+CACHE, ROWS = 24 * 2**20, 64  # bytes for small networks, rows for large ones: what was fastest of all that was tried
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
 
 
@@ -45,7 +45,7 @@ class Cost(NamedTuple):
 
     def chunks(self, images: int, memory: int) -> tuple[int, int]:
         """Images and targets to take at a time. Targets first: they share one forward pass."""
-        limit = min(memory, max(CACHE, self.per_row))
+        limit = min(memory, max(CACHE, ROWS * self.per_row))
         targets = max(1, min(self.targets, limit // self.per_row))
         return max(1, min(images, limit // (targets * self.per_row), memory // self.per_image)), targets
 
