@@ -3,6 +3,8 @@ import warnings
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import nn
 
 import dubium
@@ -64,6 +66,31 @@ def test_maps_are_complete_and_positive(make, tau1, tau2):
     torch.testing.assert_close(
         result.maps["total"], result.maps["aleatoric"] + result.maps["epistemic"], rtol=1e-4, atol=1e-9
     )
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    classes=st.integers(2, 1000),
+    tau1=st.floats(0.005, 10),
+    tau2=st.floats(0.005, 5),
+    members=st.integers(2, 4),
+    channels=st.sampled_from([1, 3]),
+    norm=st.booleans(),
+    inplace=st.booleans(),
+    rescale=st.sampled_from(["reference", "none"]),
+    sharpness=st.floats(0.1, 30),
+)
+def test_maps_of_any_network_are_complete_and_positive(
+    classes, tau1, tau2, members, channels, norm, inplace, rescale, sharpness
+):
+    networks = ensemble(lambda: small_cnn(channels, classes, 8, inplace, norm), members)
+    with torch.no_grad():
+        for network in networks:
+            network[-1].weight.mul_(sharpness)
+    result = dubium.explain(networks, images(2, channels, 8), tau1=tau1, tau2=tau2, rescale=rescale)
+    for kind in KINDS:
+        assert (result.maps[kind] >= 0).all()
+        torch.testing.assert_close(result.maps[kind].sum((1, 2)), result.scores[kind], rtol=1e-5, atol=1e-30)
 
 
 @pytest.mark.parametrize("rescale", ["reference", "none"])
