@@ -29,8 +29,12 @@ browser: $(VENV)/.installed-test
 	|| timeout 120 $(BIN)/playwright install chromium >/dev/null 2>&1 \
 	|| echo "make: there is no Chromium, and none can be installed: the test of the explorer in a browser is skipped."
 
-bench: $(VENV)/.installed-test
-	$(BIN)/python -m benchmarks.explain
+# Time and memory, the targets, and docs/performance.md; goes on where it stopped (see benchmarks/suite/__main__.py).
+# pip picks the torchvision that grad-cam needs by the torch that is there; without grad-cam the suite says so and goes on.
+bench: $(VENV)/.installed
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]' \
+	|| $(BIN)/pip install --quiet --disable-pip-version-check -e '.[captum]'
+	$(BIN)/python -m benchmarks.suite $(BENCH)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

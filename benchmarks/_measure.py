@@ -15,16 +15,21 @@ def machine() -> dict[str, object]:
     return {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
 
 
-def seconds(functions: Mapping[str, Callable[[], object]], repeats: int = 7) -> dict[str, float]:
-    """The median time of each function; they take turns, so that a busy moment hits all of them."""
+def turns(functions: Mapping[str, Callable[[], object]], repeats: int = 7, warm_up: int = 1) -> dict[str, list[float]]:
+    """The times of each function; they take turns, so that a busy moment hits all of them."""
     times: dict[str, list[float]] = {name: [] for name in functions}
-    for turn in range(repeats + 1):
+    for turn in range(warm_up + repeats):
         for name, function in functions.items():
             start = perf_counter()
             function()
-            if turn:  # the first round is a warm-up
+            if turn >= warm_up:
                 times[name].append(perf_counter() - start)
-    return {name: median(values) for name, values in times.items()}
+    return times
+
+
+def seconds(functions: Mapping[str, Callable[[], object]], repeats: int = 7) -> dict[str, float]:
+    """The median time of each function."""
+    return {name: median(values) for name, values in turns(functions, repeats).items()}
 
 
 def forwards(network: nn.Module, image: Tensor, batches: tuple[int, ...] = BATCHES) -> dict[str, Callable[[], object]]:
