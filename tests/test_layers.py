@@ -13,7 +13,8 @@ LAYERS = [  # a module imports from its own line and from those below it
     ("report", "run"),
     ("evaluation", "training"),
     ("explain",),
-    ("ua_backprop", "explanation", "figures", "posteriors", "attribution", "uncertainty", "softmax_share"),
+    ("ua_backprop", "explanation", "figures", "posteriors", "attribution"),
+    ("uncertainty", "class_sampling", "softmax_share"),
     ("models", "data"),
     ("checks", "files", "types", "errors"),
 ]

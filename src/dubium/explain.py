@@ -81,7 +81,7 @@ def explain(
         if len(x) == 0:
             maps = x.new_zeros(0, len(kinds), *x.shape[2:])
         elif name == UA_BACKPROP:
-            maps = through_logits(networks, x, logits, settings, context)[:, [KINDS.index(kind) for kind in kinds]]
+            maps = through_logits(networks, x, logits, kinds, settings, context)
         else:
             maps = bound(function, settings, context)(stack(networks), x, uncertainty_target(kinds))
             check_maps(maps, name, (len(x), len(kinds), *x.shape[2:]))
@@ -136,13 +136,23 @@ def chosen(method: object, options: Mapping[str, Any], channels: int) -> tuple[s
     for tau, default in zip(("tau1", "tau2"), TAUS["grey" if channels == 1 else "colour"], strict=True):
         settings[tau] = default if settings[tau] is None else settings[tau]
         check_number(tau, settings[tau])
-    if settings["classes"] != "all":
-        raise OptionError(f"classes={settings['classes']!r}; only 'all' is there yet: every class is traced to pixels.")
+    settings["classes"] = checked_classes("all" if settings["classes"] is None else settings["classes"])
     return UA_BACKPROP, function, settings
 
 
+def checked_classes(classes: object) -> int | str:
+    if classes in ("all", "auto") or (isinstance(classes, int) and not isinstance(classes, bool) and classes > 0):
+        return classes
+    raise OptionError(f"classes={classes!r}; 'all', a whole number greater than 0, or 'auto' is needed.")
+
+
 def through_logits(
-    networks: Posterior, x: Images, logits: Logits, settings: Mapping[str, Any], context: Mapping[str, Any]
+    networks: Posterior,
+    x: Images,
+    logits: Logits,
+    kinds: Sequence[Kind],
+    settings: Mapping[str, Any],
+    context: Mapping[str, Any],
 ) -> Maps:
     """UA-Backprop, with what its settings leave to the relevance bound to it."""
     _, function = attributor(settings["relevance"], RELEVANCES, "relevance")
@@ -153,11 +163,9 @@ def through_logits(
         x,
         logits,
         relevance=bound(function, own, quiet),
-        tau1=settings["tau1"],
-        tau2=settings["tau2"],
-        normalize=settings["normalize"],
-        memory=context["memory"],
-        progress=context["progress"],
+        kinds=kinds,
+        **{name: settings[name] for name in UA_OPTIONS if name != "relevance"},
+        **context,
     )
 
 

@@ -1,12 +1,16 @@
 """z -> x: UA-Backprop (Wang et al., CVPR 2023). Shares of the uncertainty, carried to pixels by relevance maps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
-from dubium.checks import check_maps
+from dubium.checks import check_maps, silent
+from dubium.class_sampling import FEW, class_weights, enough_classes, offsets, pilot_weights
 from dubium.softmax_share import softmax_share
-from dubium.types import Attributor, Images, Logits, Maps, Posterior, Progress, Target
+from dubium.types import KINDS, Attributor, Images, Kind, Logits, Maps, Posterior, Progress, Target
 from dubium.uncertainty import shares
 
 
@@ -19,26 +23,68 @@ def ua_backprop(
     tau1: float,
     tau2: float,
     normalize: bool,
+    classes: int | str,
+    kinds: Sequence[Kind],
+    seed: int,
+    memory: int,
+    progress: Progress,
+    extras: dict[str, Tensor],
+) -> Maps:
+    """Carry the uncertainty back to pixels, through every sample and every class, or those that `classes` leaves.
+
+    `extras["classes"]` receives what `classes="auto"` chose for each image.
+    """
+    on_probs = shares(logits)  # U -> g   (kinds, B, K)
+    on_logits = softmax_share(on_probs, logits, tau1)  # g -> z   (S, kinds, B, K)
+    through = partial(traced, posterior, x, relevance=located(relevance, tau2 if normalize else None), memory=memory)
+    every, offset = logits.shape[-1], offsets(len(logits), seed).to(x.device)
+    count = torch.full((len(x),), min(classes, every) if isinstance(classes, int) else every)
+    if classes == "auto":
+        if every > FEW:
+            pilot = pilot_weights(on_logits, offset).to(x.dtype)
+            count = enough_classes(through(pilot, sampled=True, progress=silent), every)
+        extras["classes"] = count[:, None].expand(-1, len(kinds))
+    sampled = bool((count < every).any())
+    if sampled:
+        on_logits = class_weights(on_logits, count, offset)
+    wanted = [KINDS.index(kind) for kind in kinds]
+    return through(on_logits[:, wanted].to(x.dtype), sampled=sampled, progress=progress)  # z -> x   (B, kinds, H, W)
+
+
+def located(relevance: Attributor, tau2: float | None) -> Attributor:
+    """Relevance, checked, and as parts of a whole if there is a tau2."""
+
+    def where(network: nn.Module, x: Images, target: Target, targets: int) -> Maps:
+        maps = relevance(network, x, target)
+        check_maps(maps, "The relevance", (len(x), targets, *x.shape[2:]))
+        return maps if tau2 is None else pixel_softmax(maps, tau2)
+
+    return where
+
+
+def traced(
+    posterior: Posterior,
+    x: Images,
+    weights: Float[Tensor, "S T B K"],
+    *,
+    relevance: Attributor,
+    sampled: bool,
     memory: int,
     progress: Progress,
 ) -> Maps:
-    """Carry the total, aleatoric and epistemic uncertainty back to pixels, through every sample and class."""
-    on_probs = shares(logits)  # U -> g   (kinds, B, K)
-    on_logits = softmax_share(on_probs, logits, tau1).to(x.dtype)  # g -> z   (S, kinds, B, K)
-    maps = x.new_zeros(len(x), len(on_probs), *x.shape[2:])
-    for s, (share, network) in enumerate(zip(on_logits, posterior, strict=True)):
-        for images, classes in chunks(x, logits.shape[-1], memory):
-            where = relevance(network, x[images], only(classes))  # z -> x   (B, K, H, W)
-            check_maps(where, "The relevance", (*share[0, images, classes].shape, *x.shape[2:]))
-            if normalize:
-                where = pixel_softmax(where, tau2)
-            maps[images] += torch.einsum("tbk,bkhw->bthw", share[:, images, classes], where) / len(on_logits)
-            if classes.stop >= logits.shape[-1]:
-                progress(s * len(x) + images.stop, len(on_logits) * len(x))
+    """The sum of all classes' relevance maps, each times its weights; the mean over networks."""
+    maps = x.new_zeros(len(x), weights.shape[1], *x.shape[2:])
+    for s, (weight, network) in enumerate(zip(weights, posterior, strict=True)):
+        for images, parts in drawn(weight, x, memory) if sampled else chunks(x, weight.shape[-1], memory):
+            for classes in parts:
+                part = weight[:, images, classes]
+                where = relevance(network, x[images], only(classes), part.shape[-1])  # (B, K, H, W)
+                maps[images] += torch.einsum("tbk,bkhw->bthw", part, where) / len(weights)
+            progress(s * len(x) + images.stop, len(weights) * len(x))
     return maps
 
 
-def only(classes: slice) -> Target:
+def only(classes: slice | Tensor) -> Target:
     """A target: the logits of some classes."""
     return lambda logits: logits[:, classes]
 
@@ -48,11 +94,26 @@ def pixel_softmax(relevance: Maps, tau2: float) -> Maps:
     return (relevance / tau2).flatten(2).softmax(-1).view_as(relevance)
 
 
-def chunks(x: Images, classes: int, memory: int) -> Iterator[tuple[slice, slice]]:
-    """Images and classes whose relevance maps, with their gradients, take no more than a quarter of the memory."""
-    rows = max(1, memory // (4 * (x.shape[1] + 3) * x[0, 0].nbytes)) if len(x) else 1
-    at_once = min(classes, rows)
-    images = min(len(x), rows // at_once)
-    for start in range(0, len(x), max(1, images)):
-        for first in range(0, classes, at_once):
-            yield slice(start, min(len(x), start + images)), slice(first, min(classes, first + at_once))
+def chunks(x: Images, classes: int, memory: int) -> Iterator[tuple[slice, list[slice]]]:
+    """Images, and classes in parts, whose relevance maps take no more than their part of the memory."""
+    rows = rows_at_once(x, memory)
+    parts = [slice(first, min(classes, first + rows)) for first in range(0, classes, rows)]
+    images = max(1, rows // classes)
+    for start in range(0, len(x), images):
+        yield slice(start, min(len(x), start + images)), parts
+
+
+def drawn(weight: Float[Tensor, "T B K"], x: Images, memory: int) -> Iterator[tuple[slice, Sequence[Tensor]]]:
+    """Image by image, the classes that have any weight.
+
+    A target cannot know which images it is given the logits of, so images with classes of their own go one by one: some
+    twenty classes fill a batch as well as several images do.
+    """
+    for b in range(len(x)):
+        classes = weight[:, b].any(0).nonzero().flatten()
+        yield slice(b, b + 1), classes.split(rows_at_once(x, memory)) if len(classes) else ()
+
+
+def rows_at_once(x: Images, memory: int) -> int:
+    """Relevance maps that, with their gradients, take no more than a quarter of the memory."""
+    return max(1, memory // (4 * (x.shape[1] + 3) * x[0, 0].nbytes)) if len(x) else 1

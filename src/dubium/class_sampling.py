@@ -1,0 +1,92 @@
+"""`classes=n`: trace n classes to pixels instead of all K, and let them carry the whole uncertainty.
+
+Systematic sampling: points 1 apart, from a random offset on, fall on a line along which each class is as long as its
+chance. The chance is in proportion to the share, so every class drawn carries the same weight; a class whose chance
+would exceed 1 is always there, with its own share. Weights are right on average, and add up to the score in every draw.
+
+Aleatoric and epistemic shares need a draw each, or their sums would be off. What the two have in common is drawn once
+and serves both; only what one has beyond the other is drawn apart. Both are often nearly alike: then n maps, not 2n,
+give all kinds.
+"""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+TOLERANCE = 0.25  # of `classes="auto"`: the relative L1 error aimed at
+PILOT = 5  # classes in each of the two draws that `classes="auto"` compares
+FEW = 4 * PILOT  # so few classes are all traced by `classes="auto"`: comparing draws would not pay
+TINY = 1e-300
+
+
+def offsets(networks: int, seed: int) -> Float[Tensor, "S 1 1"]:
+    """Where each network's points begin: evenly spaced, so that networks draw different classes of like ones."""
+    first = torch.rand((), generator=torch.Generator().manual_seed(seed)).double() + 2**-25  # never a whole number
+    return ((first + torch.arange(networks, dtype=torch.float64) / networks) % 1)[:, None, None]
+
+
+def class_weights(
+    share: Float[Tensor, "S kinds=3 B K"], count: Int[Tensor, " B"], offset: Float[Tensor, "S 1 1"]
+) -> Float[Tensor, "S kinds=3 B K"]:
+    """The shares, moved to at most `count` classes each for aleatoric and epistemic; the total is their sum.
+
+    Where there are no more than `count` classes, the shares stay as they are.
+    """
+    scores = share[:, 1:].sum(-1, keepdim=True)
+    aleatoric, epistemic = (share[:, 1:] / scores.clamp(min=TINY)).unbind(1)
+    has_aleatoric, has_epistemic = (scores > 0).unbind(1)
+    aleatoric = torch.where(has_aleatoric, aleatoric, epistemic)  # where one is zero, the other is all there is to draw
+    epistemic = torch.where(has_epistemic, epistemic, aleatoric)
+    common = torch.minimum(aleatoric, epistemic)
+    rest = (aleatoric - common).sum(-1, keepdim=True)  # as much as epistemic - common
+    wanted = count[:, None].to(share.device)
+    per_mass = points_per_mass(common, rest, wanted)
+    chances = per_mass * common
+    sure = chances >= 1
+    drawn = torch.stack(
+        [
+            systematic(torch.cat([chances.masked_fill(sure, 0), per_mass * (own - common)], -1), offset)
+            for own in (aleatoric, epistemic)
+        ],
+        1,
+    )  # (S, 2, B, 2 K): hits on what is common, hits on the rest
+    hits = drawn.unflatten(-1, (2, -1)).sum(-2) / per_mass[:, None]
+    weights = scores * (hits + (common * sure)[:, None])
+    everything = wanted >= share.shape[-1]
+    return torch.where(everything, share, torch.cat([weights.sum(1, keepdim=True), weights], 1))
+
+
+def points_per_mass(
+    common: Float[Tensor, "S B K"], rest: Float[Tensor, "S B 1"], count: Int[Tensor, "B 1"]
+) -> Float[Tensor, "S B 1"]:
+    """How many points fall on a unit of mass if the classes of `common` that would get more than one are set apart,
+    with a point each, and all `count` points are used."""
+    largest = common.sort(-1, descending=True).values
+    left = largest.flip(-1).cumsum(-1).flip(-1) + rest  # mass of a class and all that are no larger
+    apart = ((count - torch.arange(common.shape[-1], device=common.device)) * largest > left).sum(-1, keepdim=True)
+    apart = apart.clamp(max=common.shape[-1] - 1)
+    return (count - apart) / left.gather(-1, apart).clamp(min=TINY)
+
+
+def systematic(chances: Float[Tensor, "S B N"], offset: Float[Tensor, "S 1 1"]) -> Float[Tensor, "S B N"]:
+    """How many of the points offset, offset + 1, ... fall on each of intervals laid end to end from 0 on."""
+    ends = (chances.cumsum(-1) - offset).ceil()
+    return ends.diff(dim=-1, prepend=torch.zeros_like(ends[..., :1]))
+
+
+def pilot_weights(share: Float[Tensor, "S kinds=3 B K"], offset: Float[Tensor, "S 1 1"]) -> Float[Tensor, "S 2 B K"]:
+    """Two small draws for the total, as far apart as they can be."""
+    few = torch.full((share.shape[2],), PILOT)
+    return torch.stack([class_weights(share, few, start)[:, 0] for start in (offset, (offset + 0.5) % 1)], 1)
+
+
+def enough_classes(pilot: Float[Tensor, "B 2 H W"], classes: int) -> Int[Tensor, " B"]:
+    """How many classes bring the error down to the tolerance, if two draws of `PILOT` differ as these maps do.
+
+    The variance of a draw goes with 1/n - 1/K. The error of one draw is less than the difference of two, so this is
+    rather too many than too few.
+    """
+    pilot = pilot.double().flatten(2)
+    difference = (pilot[:, 0] - pilot[:, 1]).abs().sum(-1) / pilot.mean(1).sum(-1).clamp(min=TINY)
+    shrinks = (TOLERANCE / difference) ** 2 * (1 / PILOT - 1 / classes)
+    return (1 / (shrinks + 1 / classes)).ceil().long().clamp(min(PILOT, classes), classes).cpu()
