@@ -11,6 +11,7 @@ import dubium
 from dubium import errors
 from dubium.attribution import fullgrad
 from dubium.models import Normalized
+from dubium.softmax_share import tau1_for
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
 from tests.oracles import fullgrad_map, relative_l1, ua_backprop_maps
 
@@ -52,6 +53,15 @@ def test_without_normalisation_the_relevance_is_used_as_it_is():
     exact = ua_backprop_maps(networks, x, oracle_relevance("reference"), 0.08, 0.3, normalize=False)
     result = dubium.explain(networks, x, normalize=False)
     assert relative_l1(result.maps["epistemic"], exact[2]).max() < 1e-8
+
+
+@pytest.mark.parametrize(("channels", "ten"), [(1, 0.08), (3, 0.55)])
+def test_tau1_auto_depends_on_the_classes_and_is_told(channels, ten):
+    networks, x = ensemble(lambda: small_cnn(channels, classes=30)), images(2, channels)
+    auto, by_hand = dubium.explain(networks, x, tau1="auto"), dubium.explain(networks, x, tau1=tau1_for(30, ten))
+    assert auto.options["tau1"] == tau1_for(30, ten)
+    assert torch.equal(auto.maps["total"], by_hand.maps["total"])
+    assert dubium.explain(networks, x[:0], tau1="auto").options["tau1"] == tau1_for(30, ten)
 
 
 @pytest.mark.parametrize("make", [small_cnn, lambda: small_cnn(3), lambda: Awkward(3)])
@@ -377,7 +387,9 @@ def test_bad_input_is_refused_with_advice(name, call):
 
 BAD_OPTIONS = {
     "tau1": ({"tau1": 0}, errors.OptionError, "tau1=0"),
+    "tau1 text": ({"tau1": "some"}, errors.OptionError, "tau1='some'; 'auto' or a number greater than 0"),
     "tau2": ({"tau2": -1.0}, errors.OptionError, "tau2=-1.0"),
+    "tau2 auto": ({"tau2": "auto"}, errors.OptionError, "tau2='auto'"),
     "tau2 text": ({"tau2": "x"}, errors.OptionError, "tau2='x'"),
     "tau1 nan": ({"tau1": float("nan")}, errors.OptionError, "tau1=nan"),
     "method": ({"method": "ua-backprob"}, errors.UnknownNameError, "Did you mean 'ua-backprop'"),

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dubium.softmax_share import softmax_share
+from dubium.softmax_share import own_weight, softmax_share, tau1_for
 from dubium.uncertainty import shares, uncertainty_target
 from tests.oracles import coefficients, entropy_shares, logit_shares, uncertainties
 
@@ -104,3 +104,20 @@ def test_a_tiny_tau_hands_each_share_to_its_own_logit():
     z = logits()
     on_logits = softmax_share(shares(z), z, 1e-4)  # exp(1 / tau) overflows float64 by far
     torch.testing.assert_close(on_logits, shares(z).expand(3, -1, -1, -1), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("classes", [2, 10, 300])
+@pytest.mark.parametrize("tau1", [0.08, 0.55])
+def test_own_weight_is_what_softmax_share_hands_over_between_equal_classes(classes, tau1):
+    only_first = torch.eye(classes, dtype=torch.float64)[:1, None]
+    on_logits = softmax_share(only_first, torch.zeros(1, 1, classes), tau1)
+    assert own_weight(classes, tau1) == pytest.approx(on_logits[0, 0, 0, 0].item(), rel=1e-12)
+
+
+@pytest.mark.parametrize("ten", [0.08, 0.55])
+def test_tau1_for_keeps_the_own_weight_of_ten_classes(ten):
+    assert tau1_for(10, ten) == pytest.approx(ten)
+    for classes in (3, 4, 9, 11, 100, 1000, 20_000):
+        assert own_weight(classes, tau1_for(classes, ten)) == pytest.approx(own_weight(10, ten))
+    assert own_weight(1000, 0.55) < 0.01
+    assert 0.5 < own_weight(2, tau1_for(2, 0.55)) < 0.53  # less than half, as ten classes have it, cannot be

@@ -149,12 +149,15 @@ def check_kinds(kinds: object) -> tuple[Kind, ...]:
     return tuple(kind for kind in dict.fromkeys(chosen) if kind in KINDS)
 
 
-def check_number(name: str, value: object, *, above: float = 0, whole: bool = False) -> None:
-    """Whether a number is larger than `above`, and finite."""
+def check_number(name: str, value: object, *, above: float = 0, whole: bool = False, words: Sequence[str] = ()) -> None:
+    """Whether a number is larger than `above`, and finite; or one of some words."""
+    if isinstance(value, str) and value in words:
+        return
     kinds = int if whole else int | float
     if isinstance(value, bool) or not isinstance(value, kinds) or not above < value < float("inf"):
         noun = "a whole number" if whole else "a number"
-        raise OptionError(f"{name}={value!r}; {noun} greater than {above} is needed.")
+        others = ", ".join(map(repr, words)) + " or " if words else ""
+        raise OptionError(f"{name}={value!r}; {others}{noun} greater than {above} is needed.")
 
 
 def warn_if_single(posterior: Collection[nn.Module] | Posterior, kinds: Sequence[Kind]) -> None:

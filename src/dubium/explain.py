@@ -25,10 +25,11 @@ from dubium.checks import (
     warn_if_probabilities,
     warn_if_single,
 )
-from dubium.errors import NetworkError, OptionError, PosteriorError, UnknownNameError, unknown
+from dubium.errors import NetworkError, PosteriorError, UnknownNameError, unknown
 from dubium.explanation import Explanation, described
 from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.stack import stack
+from dubium.softmax_share import tau1_for
 from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior, Progress
 from dubium.ua_backprop import only, ua_backprop
 from dubium.uncertainty import shares, uncertainty_target
@@ -78,6 +79,8 @@ def explain(
     with torch.inference_mode(False), torch.no_grad():
         networks, x = prepared(posterior, x)
         logits = predict(networks, x, limit)
+        if settings.get("tau1") == "auto":
+            settings["tau1"] = tau1_for(logits.shape[-1], TAUS[image_kind(x.shape[1])][0])
         if len(x) == 0:
             maps = x.new_zeros(0, len(kinds), *x.shape[2:])
         elif name == UA_BACKPROP:
@@ -133,17 +136,16 @@ def chosen(method: object, options: Mapping[str, Any], channels: int) -> tuple[s
     known = UA_OPTIONS | options_of(function)
     check_options(UA_BACKPROP, known | ({"rescale": None}), options)  # only FullGrad has rescale, others ignore it
     settings = {**known, **{name: value for name, value in options.items() if name in known}}
-    for tau, default in zip(("tau1", "tau2"), TAUS["grey" if channels == 1 else "colour"], strict=True):
+    for tau, default in zip(("tau1", "tau2"), TAUS[image_kind(channels)], strict=True):
         settings[tau] = default if settings[tau] is None else settings[tau]
-        check_number(tau, settings[tau])
-    settings["classes"] = checked_classes("all" if settings["classes"] is None else settings["classes"])
+        check_number(tau, settings[tau], words=["auto"] if tau == "tau1" else [])
+    settings["classes"] = "all" if settings["classes"] is None else settings["classes"]
+    check_number("classes", settings["classes"], whole=True, words=["all", "auto"])
     return UA_BACKPROP, function, settings
 
 
-def checked_classes(classes: object) -> int | str:
-    if classes in ("all", "auto") or (isinstance(classes, int) and not isinstance(classes, bool) and classes > 0):
-        return classes
-    raise OptionError(f"classes={classes!r}; 'all', a whole number greater than 0, or 'auto' is needed.")
+def image_kind(channels: int) -> str:
+    return "grey" if channels == 1 else "colour"
 
 
 def through_logits(

@@ -8,6 +8,21 @@ from torch import Tensor
 
 from dubium.types import Logits
 
+TEN, LARGEST = 10, 10.0  # the classes of the paper's tau1, and the largest tau1 to choose
+
+
+def own_weight(classes: int, tau1: float) -> float:
+    """What a probability gives its own logit if all K are alike: `e / (e + K - 1)` with `e = exp(1 / tau1)`."""
+    return 1 / (1 + (classes - 1) * math.exp(-1 / tau1))
+
+
+def tau1_for(classes: int, ten: float) -> float:
+    """The tau1 at which K classes have the own weight that ten classes have at `ten`.
+
+    Two classes cannot have less than half; where that is asked for, they get the largest tau1, and nearly half.
+    """
+    return 1 / max(1 / ten + math.log((classes - 1) / (TEN - 1)), 1 / LARGEST)
+
 
 def softmax_share(on_probs: Float[Tensor, "kinds B K"], logits: Logits, tau1: float) -> Float[Tensor, "S kinds B K"]:
     """Shares on probabilities -> shares on each sample's logits; sums over K are kept.
