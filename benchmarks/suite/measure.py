@@ -104,8 +104,8 @@ def available() -> dict[str, Peer | str]:
     for name, load in PEERS.items():
         try:
             found[name] = load()
-        except ImportError as error:
-            found[name] = f"cannot be imported: {error.name or error}"
+        except (ImportError, RuntimeError, OSError) as error:  # an extension of another torch raises all three
+            found[name] = f"cannot be imported ({type(error).__name__})"  # its text may name folders
     return found
 
 

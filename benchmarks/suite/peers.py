@@ -14,8 +14,7 @@ from torch.special import entr
 
 from benchmarks.suite.cells import Cell, Fraction
 
-STEPS, ROWS = 100, 64  # of Integrated Gradients; images that go through the networks at a time
-TORCHVISION = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
+STEPS, ROWS = 100, 128  # of Integrated Gradients; images that go through the networks at a time
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,7 @@ def captum_ig() -> Peer:
 
 
 def fullgrad_loop() -> Peer:
-    global _operators
-    _operators = torchvision_operators() or _operators
+    load_torchvision()
     from pytorch_grad_cam import FullGrad
     from pytorch_grad_cam.utils.model_targets import ClassifierOutputTarget
 
@@ -98,17 +96,18 @@ def fullgrad_loop() -> Peer:
     return Peer(run)
 
 
-_operators: Any = None  # they live as long as this object
+_operators: list[Any] = []  # they live as long as this
 
 
-def torchvision_operators() -> Any:
-    """What torchvision, which grad-cam imports, asks for beside a torch that it was not built with."""
-    if hasattr(torch.ops.torchvision, "nms"):
-        return None
-    library = torch.library.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        library.define(name + TORCHVISION)
-    return library
+def load_torchvision() -> None:
+    """grad-cam imports it; beside a torch that it was not built with, it asks for two operators that it never uses."""
+    try:
+        import torchvision  # noqa: F401
+    except RuntimeError:
+        library = torch.library.Library("torchvision", "DEF")
+        for name in ("nms", "qnms"):
+            library.define(name + "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _operators.append(library)
 
 
 IG, FULLGRAD = f"Captum IntegratedGradients, {STEPS} steps, on U", "pytorch-grad-cam FullGrad loop"
