@@ -71,6 +71,10 @@ class DivergedError(DubiumError, ArithmeticError):
     """Training whose loss is no longer a number."""
 
 
+class ClusterError(DubiumError, RuntimeError):
+    """A Ray cluster that cannot be joined, or whose workers cannot do a job."""
+
+
 class MissingExtraError(DubiumError, ImportError):
     """An optional dependency that is not installed."""
 

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 import typer
 
+from dubium.cli.engine import Address, Engine
 from dubium.cli.evaluation import loaded_job, other_split, show, watched
 from dubium.cli.train import numbers
 from dubium.errors import FileFormatError, OptionError, lookup
@@ -48,11 +49,13 @@ def blurring(
     search: Annotated[str, typer.Option(help="Sigma for the 'ranked' pixels, or for the 'whole' image.")] = "ranked",
     seed: Seed = 0,
     threads: Threads = None,
+    engine: Engine = "local",
+    address: Address = None,
 ) -> None:
     """How much uncertainty goes when the pixels that are blamed for it are blurred: MURR and AUC-URR."""
     lookup("search", dict.fromkeys(("ranked", "whole")), search)
-    with watched(threads) as report:
-        job = loaded_job(run, dataset, methods, kinds, scale, out, seed, report)
+    with watched(threads, engine, address) as running:
+        job = loaded_job(run, dataset, methods, kinds, scale, out, seed, running)
         changes = given(
             images=images, candidates=candidates, step=step, search=search, fractions=numbers(fractions, float)
         )
@@ -76,10 +79,12 @@ def anomaly(
     masks: Annotated[Path | None, typer.Option(help="A .npy of (N, H, W): compare maps with these instead.")] = None,
     seed: Seed = 0,
     threads: Threads = None,
+    engine: Engine = "local",
+    address: Address = None,
 ) -> None:
     """Whether a planted patch, or a mask of yours, is where the uncertainty is blamed on: IoU and ADA."""
-    with watched(threads) as report:
-        job = loaded_job(run, dataset, methods, kinds, scale, out, seed, report)
+    with watched(threads, engine, address) as running:
+        job = loaded_job(run, dataset, methods, kinds, scale, out, seed, running)
         if masks is not None:
             count = images or len(job.data)
             job = replace(job, data=job.data.subset(slice(count)))
@@ -111,11 +116,13 @@ def mitigation(
     ] = "subset",
     seed: Seed = 0,
     threads: Threads = None,
+    engine: Engine = "local",
+    address: Address = None,
 ) -> None:
     """Whether training with uncertainty maps as attention makes better networks: accuracy, NLL, ECE."""
     lookup("explainer", dict.fromkeys(("subset", "run")), explainer)
-    with watched(threads) as report:
-        job = loaded_job(run, dataset, methods, kinds, scale, out, seed, report, split="train")
+    with watched(threads, engine, address) as running:
+        job = loaded_job(run, dataset, methods, kinds, scale, out, seed, running, split="train")
         options = mitigation_protocol.options_for(scale, job.data)
         recipe = options.recipe
         if epochs is not None:
@@ -141,10 +148,12 @@ def sanity(
     draws: Annotated[int | None, typer.Option(min=1, help="Of the posterior, to compare.")] = None,
     seed: Seed = 0,
     threads: Threads = None,
+    engine: Engine = "local",
+    address: Address = None,
 ) -> None:
     """Whether maps change when weights are randomised, repeat themselves, and speak of few pixels."""
-    with watched(threads) as report:
-        job = loaded_job(run, dataset, methods, kinds, scale, out, seed, report)
+    with watched(threads, engine, address) as running:
+        job = loaded_job(run, dataset, methods, kinds, scale, out, seed, running)
         options = replace(
             sanity_protocol.options_for(scale), **given(images=images, candidates=candidates, draws=draws)
         )

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
 from rich.table import Table
 
 from dubium.checks import check_kinds
+from dubium.cli.engine import spread_over, threads_for
 from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError, OptionError, lookup
 from dubium.evaluation.methods import DEFAULTS, parse_methods
@@ -18,7 +19,14 @@ from dubium.evaluation.protocols.job import SCALES
 from dubium.run.demo import NAME as DEMO
 from dubium.run.demo import demo_digits
 from dubium.run.posterior import digest, open_posterior
-from dubium.training.metrics import thread_count
+from dubium.spread import Spread, thread_count
+
+
+class Watched(NamedTuple):
+    """What says how far the work is, and what does it."""
+
+    report: Callable[[str], None]
+    spread: Spread
 
 
 def loaded_job(
@@ -29,17 +37,17 @@ def loaded_job(
     scale: str,
     out: Path,
     seed: int,
-    report: Callable[[str], None],
+    watched: Watched,
     split: str = "test",
 ) -> Job:
     """Everything that a protocol needs, from what the user typed."""
     lookup("scale", dict.fromkeys(SCALES), scale)
     chosen = check_kinds([kind.strip() for kind in kinds.split(",") if kind.strip()])
-    report("loading")
+    watched.report("loading")
     data = loaded(run, dataset, split)
     posterior = open_posterior({"run": run}).posterior
     parsed = parse_methods(methods.split(",") if methods else DEFAULTS[scale], data.shape[0])
-    return Job(posterior, data, parsed, chosen, out, run, digest(posterior), seed, report)
+    return Job(posterior, data, parsed, chosen, out, run, digest(posterior), seed, *watched)
 
 
 def loaded(run: str, dataset: str | None, split: str) -> Dataset:
@@ -65,15 +73,16 @@ def other_split(data: Dataset, named: str | None) -> Dataset:
 
 
 @contextmanager
-def watched(threads: int | None) -> Iterator[Callable[[str], None]]:
-    """A line on the terminal that says what is being done; the given number of threads."""
+def watched(threads: int | None, engine: str, address: str | None) -> Iterator[Watched]:
+    """A line on the terminal that says what is being done; the given number of threads, and who does the work."""
     console = Console(stderr=True)
-    with thread_count(threads or torch.get_num_threads()):
+    threads = threads_for(engine, threads) or torch.get_num_threads()
+    with thread_count(threads), spread_over(engine, address, threads) as spread:
         if console.is_terminal:
             with console.status("starting") as status:
-                yield lambda text: status.update(text)
+                yield Watched(lambda text: status.update(text), spread)
         else:
-            yield lambda _text: None
+            yield Watched(lambda _text: None, spread)
 
 
 def show(summary: Mapping[str, Any], out: Path) -> None:

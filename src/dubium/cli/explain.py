@@ -1,6 +1,7 @@
 """`dubium explain`."""
 
 import json as json_
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,9 +10,10 @@ from rich.console import Console
 
 from dubium.cli import options as o
 from dubium.cli.bars import Report, run_bars
+from dubium.cli.engine import Address, Engine, device_for, spread_over, threads_for
 from dubium.cli.tables import as_json, most_uncertain, rows_table
 from dubium.report import write_page, write_pngs
-from dubium.run import Outcome, Settings, open_results, open_work, run
+from dubium.run import Outcome, Settings, engine_on, open_results, open_work, run
 
 LISTED = 10  # images in the terminal's table
 
@@ -45,6 +47,9 @@ def explain(
     seed: Annotated[int, typer.Option(rich_help_panel=o.RUNNING)] = 0,
     batch: o.Batch = 32,
     threads: o.Threads = None,
+    device: o.Device = None,
+    engine: Engine = "local",
+    address: Address = None,
     fresh: o.Fresh = False,
     json: o.Json = False,
 ) -> None:
@@ -68,19 +73,29 @@ def explain(
         memory=memory,
         seed=seed,
         batch=batch,
-        threads=threads,
+        threads=threads_for(engine, threads),
     )
     folder = out or Path("dubium-explain")
     with run_bars(quiet=json) as progress:
-        outcome = perform(settings, folder, fresh, progress)
+        outcome = perform(settings, folder, fresh, progress, engine, address, device)
         pictures = [str(path) for path in write_pngs(folder)] if png else []
         page = write_page(folder, gallery=gallery)
     tell(outcome, {"page": str(page), "pictures": pictures}, kinds=settings.kinds, json=json)
 
 
-def perform(settings: Settings, folder: Path, fresh: bool, progress: Report) -> Outcome:
+def perform(
+    settings: Settings,
+    folder: Path,
+    fresh: bool,
+    progress: Report,
+    engine: str = "local",
+    address: str | None = None,
+    device: str | None = None,
+) -> Outcome:
     """Open what the settings name, and run."""
-    return run(open_work(settings), folder, fresh=fresh, progress=progress)
+    with spread_over(engine, address, settings.threads) as spread:
+        settings = replace(settings, device=device_for(engine, device) or settings.device)
+        return run(open_work(settings), folder, fresh=fresh, engine=engine_on(spread), progress=progress)
 
 
 def tell(outcome: Outcome, more: dict[str, Any], *, kinds: tuple[str, ...], json: bool) -> None:

@@ -109,6 +109,9 @@ Batch = Annotated[int, typer.Option(min=1, rich_help_panel=RUNNING, help="Images
 Threads = Annotated[
     int | None, typer.Option(min=1, rich_help_panel=RUNNING, help="torch's, by default as many as cores.")
 ]
+Device = Annotated[
+    str | None, typer.Option(rich_help_panel=RUNNING, help="cpu (the default) or cuda (where a Ray cluster has GPUs).")
+]
 Fresh = Annotated[bool, typer.Option("--fresh", rich_help_panel=RUNNING, help="Delete OUT's earlier results first.")]
 Json = Annotated[bool, typer.Option("--json", rich_help_panel=RUNNING, help="Print JSON instead of tables.")]
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dubium.cli.engine import Address, Engine, device_for, spread_over, threads_for
 from dubium.cli.progress import training_bars
 from dubium.errors import OptionError
 from dubium.training import RECIPES, SCALES
@@ -25,6 +26,8 @@ def train(
     jobs: Annotated[int, typer.Option(help="Members trained at a time, each in a process of its own.")] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads a process; by default the cores over the jobs.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; cuda by default where there is one.")] = None,
+    engine: Engine = "local",
+    address: Address = None,
     architecture: Annotated[str | None, typer.Option(rich_help_panel=RECIPE)] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the architecture, as name=value.", rich_help_panel=RECIPE)
@@ -58,10 +61,13 @@ def train(
         "crop": crop, "flip": flip, "images": images, "mean": numbers(mean, float), "std": numbers(std, float),
     }  # fmt: skip
     folder = out or Path("runs") / f"{Path(dataset).stem}-{posterior}-{scale}"
-    with training_bars() as report:
+    if jobs > 1 and engine != "local":
+        raise OptionError(f"--jobs {jobs} is for --engine local; a cluster trains as many members as it has cores for.")
+    threads = threads_for(engine, threads)
+    with spread_over(engine, address, threads) as spread, training_bars() as report:
         record = train_posterior(
             dataset, folder, posterior=posterior, members=members, scale=scale, seed=seed, jobs=jobs, threads=threads,
-            device=device, changes=changes, report=report,
+            device=device_for(engine, device), changes=changes, report=report, spread=spread,
         )  # fmt: skip
     print(f"{folder}: {summary(record)}")
 

@@ -4,13 +4,13 @@ import io
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from dubium.data.fit import from_size, to_channels, to_size
 from dubium.errors import FileFormatError, OptionError
@@ -22,7 +22,7 @@ from dubium.run.shard import Shard, shard
 from dubium.run.sources import Item
 from dubium.run.store import Row
 from dubium.run.work import Work
-from dubium.types import KINDS, Images
+from dubium.types import KINDS, Images, Posterior
 
 THUMBNAIL = 256  # pixels, the longer side
 Tick = Callable[[float], None]
@@ -83,7 +83,7 @@ def results(work: Work, job: Job, indices: Sequence[int], out: Shard, tick: Tick
         else:
             shapes.setdefault(prepared.x.shape, []).append(prepared)
     for group in shapes.values():
-        x = torch.stack([prepared.x for prepared in group]).to(work.dtype)
+        x = torch.stack([prepared.x for prepared in group]).to(work.settings.device, work.dtype)
         explanation = explained(work, x, tick) if job.action == "explain" else scored(work, x, tick)
         names, classes = work.about["classes"], explanation.probs.shape[1]
         if names is not None and len(names) != classes:
@@ -105,19 +105,45 @@ def explained(work: Work, x: Images, tick: Tick) -> Explanation:
         last[0] = len(x) * (done / steps)
 
     result = explain(
-        work.posterior, x, method=settings.method, kinds=map_kinds(settings),  # type: ignore[arg-type]
-        memory=settings.memory, seed=settings.seed, progress=progress, **work.options,
+        on_device(work), x, method=settings.method, kinds=map_kinds(settings),  # type: ignore[arg-type]
+        memory=settings.memory, seed=settings.seed, progress=progress, **options_on_device(work),
     )  # fmt: skip
     tick(len(x) - last[0])
     if len(result.scores) == len(KINDS):
         return result
-    return replace(result, scores=uncertainty(work.posterior, x, memory=settings.memory).scores)
+    return replace(result, scores=uncertainty(on_device(work), x, memory=settings.memory).scores)
 
 
 def scored(work: Work, x: Images, tick: Tick) -> Explanation:
-    result = uncertainty(work.posterior, x, memory=work.settings.memory)
+    result = uncertainty(on_device(work), x, memory=work.settings.memory)
     tick(float(len(x)))
     return result
+
+
+def on_device(work: Work) -> Posterior:
+    """The networks where the settings want them."""
+    device = work.settings.device
+    return work.posterior if device == "cpu" else Moved(work.posterior, device)
+
+
+def options_on_device(work: Work) -> dict[str, Any]:
+    """The method's options, with what is a network among them moved too."""
+    device = work.settings.device
+    return {n: value.to(device) if isinstance(value, nn.Module) else value for n, value in work.options.items()}
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A posterior's networks on another device; those that are there already cost nothing."""
+
+    posterior: Posterior
+    device: str
+
+    def __len__(self) -> int:
+        return len(self.posterior)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return (network.to(self.device) for network in self.posterior)
 
 
 def prepare(work: Work, index: int, *, thumbnails: bool) -> Prepared:

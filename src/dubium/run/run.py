@@ -128,6 +128,8 @@ def do(work: Work, todo: Sequence[Job], engine: Engine, progress: Progress | Non
         tick(0.0)
     for _ in engine(work, waiting, tick):
         pass
+    if todo:
+        tick(total - state[0])  # a worker that died, or a late report, may have left it a little off
 
 
 def ranked(folder: Path, kind: str, count: int) -> tuple[int, ...]:

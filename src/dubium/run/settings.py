@@ -30,6 +30,7 @@ class Settings:
         batch: images at a time.
         shard: images with maps in a file.
         threads: of torch; float32 sums depend on it in the last digits.
+        device: what the networks run on.
     """
 
     posterior: Mapping[str, Any]
@@ -47,6 +48,7 @@ class Settings:
     batch: int = 32
     shard: int = 64
     threads: int | None = None
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         check_kinds(self.kinds)
@@ -58,6 +60,8 @@ class Settings:
             check_number("top", self.top, above=-1.0, whole=True)
         if self.threads is not None:
             check_number("threads", self.threads, whole=True)
+        if self.device.partition(":")[0] not in ("cpu", "cuda"):
+            raise OptionError(f"device is {self.device!r}; expected cpu or cuda.")
         if self.input_shape is not None and (len(self.input_shape) != 3 or min(self.input_shape) < 1):
             raise OptionError(f"input_shape is {self.input_shape}; expected channels, height and width: 3,32,32.")
 

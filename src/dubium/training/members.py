@@ -16,6 +16,7 @@ import torch
 from dubium.data import Dataset, load
 from dubium.errors import DivergedError, DubiumError
 from dubium.files import write_json
+from dubium.spread import Spread, in_turn
 from dubium.training.kinds import collector
 from dubium.training.loop import fit, network_for
 from dubium.training.plan import Plan
@@ -55,11 +56,18 @@ def train_member(plan: Plan, index: int, folder: Path, data: Dataset, report: Re
         report({"member": index, "diverged": str(error)})
 
 
-def train_members(plan: Plan, folder: Path, data: Dataset, jobs: int, report: Report) -> None:
+def train_one(shared: tuple[Plan, Path, Dataset], index: int, report: Report) -> None:
+    """`train_member` as a job of `dubium.spread`."""
+    plan, folder, data = shared
+    train_member(plan, index, folder, data, report)
+
+
+def train_members(plan: Plan, folder: Path, data: Dataset, jobs: int, report: Report, spread: Spread = in_turn) -> None:
     """Train every network of the plan; with `jobs` above 1, so many at a time in processes of their own."""
     if jobs <= 1 or plan.runs == 1:
-        for index in range(plan.runs):
-            train_member(plan, index, folder, data, report)
+        shared = plan, folder, data
+        for _ in spread(train_one, shared, range(plan.runs), report, threads=plan.threads, device=plan.device):
+            pass
         return
     context = get_context("spawn")
     events: Queue[dict[str, Any]] = context.Queue()

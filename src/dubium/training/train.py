@@ -14,12 +14,13 @@ from dubium.errors import DataNotFoundError, DivergedError, OptionError, lookup
 from dubium.posteriors import MCDropout, posterior_record, save_posterior
 from dubium.posteriors.extras import require
 from dubium.posteriors.record import FILE
+from dubium.spread import Spread, in_turn, thread_count
 from dubium.training import checkpoint as checkpoints
 from dubium.training.board import board
 from dubium.training.kinds import Trained, finish
 from dubium.training.loop import network_for, predict
 from dubium.training.members import Report, checkpoint_of, diverged_note, train_members
-from dubium.training.metrics import past_metrics, thread_count, write_metrics
+from dubium.training.metrics import past_metrics, write_metrics
 from dubium.training.plan import KINDS, Plan, fingerprint, start_or_continue
 from dubium.training.recipe import Recipe
 from dubium.training.recipes import recipe_for, with_dropout
@@ -45,6 +46,7 @@ def train(
     device: str | None = None,
     changes: Mapping[str, Any] | None = None,
     report: Report | None = None,
+    spread: Spread = in_turn,
 ) -> dict[str, Any]:
     """Train a posterior and save it as the folder `out`, which `load_posterior` reads.
 
@@ -57,6 +59,7 @@ def train(
         scale: "paper", "cpu" or "smoke".
         device: where to train; by default on a CUDA device if there is one.
         changes: values of the recipe to replace; those of `options` are added to its options.
+        spread: where networks are trained; `dubium.run.ray_cluster` gives another. With `jobs` above 1, in processes.
 
     Returns:
         The training record: settings, accuracies, members that diverged.
@@ -82,7 +85,8 @@ def train(
                 draw(event["member"], event["record"])
             report(event)
 
-        train_members(plan, out, data, jobs, write_and_report)
+        train_members(plan, out, data, jobs, write_and_report, spread)
+        lines[:] = past_metrics(plan, out)  # in order, and with what a killed worker did not live to report
         finished, diverged = trained(plan, out)
         result = finish(plan, finished, data, out / "training" / "sampler.safetensors")
         record = {**plan.to_json(), "diverged": diverged, "test": evaluate(result, held_out(dataset))}
@@ -138,8 +142,13 @@ def trained(plan: Plan, out: Path) -> tuple[list[Trained], dict[str, str]]:
     for index in (index for index in range(plan.runs) if str(index) not in reasons):
         network = network_for(plan.recipe_of(index), plan.seed_of(index))
         progress = checkpoints.restore(checkpoint_of(out, index), network)
-        found.append((network.eval().to(plan.device), progress.kept))
+        found.append((network.eval().to(device_here(plan)), progress.kept))
     return found, reasons
+
+
+def device_here(plan: Plan) -> str:
+    """The networks may have been trained on another machine's GPU."""
+    return plan.device if torch.cuda.is_available() or not plan.device.startswith("cuda") else "cpu"
 
 
 def architectures(plan: Plan, diverged: Mapping[str, str]) -> Any:

@@ -13,10 +13,11 @@ from torch.nn import functional as F
 from dubium.data import Dataset, load
 from dubium.errors import OptionError
 from dubium.models import VAE, save_vae
+from dubium.spread import thread_count
 from dubium.training import checkpoint as checkpoints
 from dubium.training.loop import fit, network_for
 from dubium.training.members import Report
-from dubium.training.metrics import thread_count, write_metrics
+from dubium.training.metrics import write_metrics
 from dubium.training.plan import Plan, fingerprint, start_or_continue
 from dubium.training.recipes import VAE_RECIPES
 

@@ -13,13 +13,12 @@ from dubium.data import Dataset
 from dubium.errors import ImagesError
 from dubium.evaluation.anomaly import BOX, FOUND, best_boxes, box_iou, localisation, plant
 from dubium.evaluation.figures.anomaly import anomaly_figures
-from dubium.evaluation.methods import Method
-from dubium.evaluation.protocols.job import Job, labels_at, metric_name, most_uncertain, shard_maps, shards
+from dubium.evaluation.protocols.job import Job, all_maps, labels_at, metric_name, most_uncertain
 from dubium.evaluation.scoring import scorer
 from dubium.evaluation.statistics import mean
 from dubium.evaluation.store import Store
 from dubium.evaluation.summary import Measured, Summary
-from dubium.types import Images, Kind
+from dubium.types import Kind
 
 DONORS = 2000  # images that patches are drawn from
 Masks = Bool[Tensor, "N H W"]
@@ -49,8 +48,9 @@ def evaluate_anomaly(job: Job, options: AnomalyOptions, source: Dataset) -> dict
     x, corners = planted["x"], planted["corners"]
     results: dict[str, dict[str, Measured]] = {}
     boxes: dict[str, Tensor] = {}
+    maps_by_method = all_maps(job, store, x, "explaining images")
     for method in job.methods:
-        maps = _maps(job, store, method, x)
+        maps = maps_by_method[method.label]
         results[method.label] = {}
         for kind in job.kinds:
             found = best_boxes(maps[kind], options.box)
@@ -82,8 +82,9 @@ def evaluate_masks(job: Job, masks: Masks) -> dict[str, Any]:
     kept = masks.flatten(1).any(1).numpy()
     notes = [] if kept.all() else [f"{int((~kept).sum())} images with an empty mask are left out."]
     results: dict[str, dict[str, Measured]] = {}
+    maps_by_method = all_maps(job, store, job.data.batch(slice(None)), "explaining images")
     for method in job.methods:
-        maps = _maps(job, store, method, job.data.batch(slice(None)))
+        maps = maps_by_method[method.label]
         results[method.label] = {}
         for kind in job.kinds:
             values = {name: value[kept] for name, value in localisation(maps[kind], masks).items()}
@@ -108,14 +109,6 @@ def _planted(job: Job, options: AnomalyOptions, source: Dataset) -> dict[str, Te
     kept = most_uncertain(after - before, options.images)
     found = {"x": x, "corners": corners, "index": rows, "before": before, "after": after}
     return {name: value[kept] for name, value in found.items()}
-
-
-def _maps(job: Job, store: Store, method: Method, x: Images) -> dict[Kind, Tensor]:
-    parts = []
-    for shard, rows in shards(len(x)):
-        parts.append(shard_maps(job, store, method, x[rows], shard, job.kinds))
-        job.report(f"{method.label}: {rows.stop} of {len(x)} images explained")
-    return {kind: torch.cat([part[kind] for part in parts]) for kind in job.kinds}
 
 
 def _measured(values: Mapping[str, Tensor], kind: Kind) -> dict[str, Measured]:

@@ -1,5 +1,6 @@
 """The blurring test of a posterior's most uncertain images."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,7 +24,16 @@ from dubium.evaluation.blurring import (
 )
 from dubium.evaluation.figures.blurring import blurring_figures
 from dubium.evaluation.methods import Method
-from dubium.evaluation.protocols.job import Job, labels_at, metric_name, most_uncertain, scores_of, shard_maps, shards
+from dubium.evaluation.protocols.job import (
+    Job,
+    Part,
+    by_method,
+    labels_at,
+    metric_name,
+    most_uncertain,
+    scores_of,
+    shard_maps,
+)
 from dubium.evaluation.scoring import Uncertainty, scorer
 from dubium.evaluation.statistics import Array, band, mean, median
 from dubium.evaluation.store import Store
@@ -66,14 +76,14 @@ def evaluate_blurring(job: Job, options: BlurringOptions) -> dict[str, Any]:
             notes.append(f"{int((~kept).sum())} images with no {kind} uncertainty are left out.")
         images |= {metric_name("index", kind): where.tolist(), metric_name("label", kind): labels_at(data, where)}
         images |= {metric_name("uncertainty", kind): scores[where].tolist()}
-        for method in job.methods:
-            rates = method_rates(job, store, method, data, where, kind, options)
-            for fraction, rate in rates.items():
-                results[method.label] |= measured(rate, kept, f"@{100 * fraction:g}%", kind)
+        part = partial(part_curves, store, data, where, kind, options)
+        for label, parts in by_method(job, part, len(where), f"blurring images ({kind})").items():
+            for fraction in options.fractions:
+                rate = rates_of(parts, fraction)
+                results[label] |= measured(rate, kept, f"@{100 * fraction:g}%", kind)
                 at = metric_name(f"{100 * fraction:g}%", kind)
                 middle, low, high = band(rate[kept], median)
-                curves[method.label][at] = {"value": middle.tolist(), "low": low.tolist(), "high": high.tolist()}
-            job.report(f"{method.label}: {kind} done")
+                curves[label][at] = {"value": middle.tolist(), "low": low.tolist(), "high": high.tolist()}
     methods = [method.label for method in job.methods]
     more = {"curves": curves}
     summary = Summary("blurring", {**settings, "methods": methods}, images, results, notes=notes, more=more)
@@ -96,21 +106,19 @@ def measured(rates: Array, kept: Any, at: str, kind: Kind) -> dict[str, Measured
     return {metric_name(f"{name}{at}", kind): one for name, one in found.items()}
 
 
-def method_rates(
-    job: Job, store: Store, method: Method, data: Dataset, where: Tensor, kind: Kind, options: BlurringOptions
-) -> dict[float, Array]:
-    """URR of every image at every step, by fraction, computed or remembered."""
-    uncertainty = scorer(job.posterior, kind)
-    parts = []
-    for shard, rows in shards(len(where)):
-        x = data.batch(where[rows])
-        compute = partial(shard_curves, job, store, method, x, shard, kind, uncertainty, options)
-        parts.append(store.values(method.file_name, f"{shard}-{kind}", compute))
-        job.report(f"{method.label}: {rows.stop} of {len(where)} images blurred ({kind})")
-    return {
-        fraction: reduction_rates(np.concatenate([np.array(part[f"{fraction:g}"]["curves"]) for part in parts]))
-        for fraction in options.fractions
-    }
+def rates_of(parts: Sequence[dict[str, Any]], fraction: float) -> Array:
+    """URR of every image at every step."""
+    return reduction_rates(np.concatenate([np.array(part[f"{fraction:g}"]["curves"]) for part in parts]))
+
+
+def part_curves(
+    store: Store, data: Dataset, where: Tensor, kind: Kind, options: BlurringOptions, job: Job, part: Part
+) -> dict[str, Any]:
+    """The curves of one shard, computed or remembered."""
+    method, shard, rows = part
+    x, uncertainty = data.batch(where[rows]), scorer(job.posterior, kind)
+    compute = partial(shard_curves, job, store, method, x, shard, kind, uncertainty, options)
+    return store.values(method.file_name, f"{shard}-{kind}", compute)
 
 
 def shard_curves(

@@ -1,8 +1,10 @@
 """What every protocol works with."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -12,6 +14,7 @@ from dubium.errors import OptionError
 from dubium.evaluation.methods import Method, maps_of
 from dubium.evaluation.scoring import scorer
 from dubium.evaluation.store import Store
+from dubium.spread import Spread, in_turn
 from dubium.types import Images, Kind, Posterior
 
 SHARD = 10  # images a file
@@ -19,6 +22,12 @@ SCALES = ("smoke", "cpu", "paper")
 CHUNK = 500  # images of a dataset scored at a time
 
 Report = Callable[[str], None]
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+def silent(_text: str) -> None:
+    """Report nothing."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +42,8 @@ class Job:
     run: str = ""  # what the user called the posterior
     weights: str = ""  # a digest, so that results of other networks are not taken for these
     seed: int = 0
-    report: Report = lambda _text: None
+    report: Report = silent
+    spread: Spread = in_turn  # where parts of the work are done
 
     def settings(self) -> dict[str, object]:
         """What all shards of a folder have in common; the methods are not, since more may be added."""
@@ -62,6 +72,59 @@ def shards(count: int, size: int = SHARD) -> Iterator[tuple[str, slice]]:
         yield f"{start:05d}", slice(start, min(count, start + size))
 
 
+def each(job: Job, do: Callable[[Job, T], R], items: Sequence[T], told: str) -> list[R]:
+    """Do every item wherever the job's parts are done; results in the order of the items.
+
+    Args:
+        do: a function that can be imported, or a `partial` of one; what it computes goes to a store.
+        told: what is being done, for people.
+    """
+    done = set[int]()
+
+    def report(number: int) -> None:
+        done.add(number)
+        job.report(f"{told}: {len(done)} of {len(items)}")
+
+    alone = replace(job, report=silent, spread=in_turn)  # what shows progress cannot leave this process
+    numbered, threads = range(len(items)), torch.get_num_threads()
+    return list(job.spread(_one, (alone, do, items), numbered, report, threads=threads))
+
+
+def _one(
+    shared: tuple[Job, Callable[[Job, Any], Any], Sequence[Any]], number: int, report: Callable[[int], None]
+) -> Any:
+    job, do, items = shared
+    result = do(job, items[number])
+    report(number)
+    return result
+
+
+Part = tuple[Method, str, slice]
+"""A method, and the name and rows of a shard."""
+
+
+def by_method(job: Job, do: Callable[[Job, Part], R], count: int, told: str, size: int = SHARD) -> dict[str, list[R]]:
+    """Do every shard of `count` images with every method; results by the method's label."""
+    items = [(method, shard, rows) for method in job.methods for shard, rows in shards(count, size)]
+    found: dict[str, list[R]] = {method.label: [] for method in job.methods}
+    for (method, _, _), result in zip(items, each(job, do, items, told), strict=True):
+        found[method.label].append(result)
+    return found
+
+
+def all_maps(job: Job, store: Store, x: Images, told: str, size: int = SHARD) -> dict[str, dict[Kind, Tensor]]:
+    """The maps of every method, kind and image."""
+    parts = by_method(job, partial(_part_maps, store, x), len(x), told, size)
+    return {
+        label: {kind: torch.cat([part[kind] for part in found]) for kind in job.kinds} for label, found in parts.items()
+    }
+
+
+def _part_maps(store: Store, x: Images, job: Job, part: Part) -> dict[Kind, Tensor]:
+    method, shard, rows = part
+    return shard_maps(job, store, method, x[rows], shard, job.kinds)
+
+
 def shard_maps(
     job: Job, store: Store, method: Method, x: Images, shard: str, kinds: Sequence[Kind]
 ) -> dict[Kind, Tensor]:
@@ -76,16 +139,13 @@ def shard_maps(
 
 def scores_of(job: Job, store: Store, data: Dataset, kind: Kind, name: str) -> Tensor:
     """The uncertainty of every image of a dataset, chunk by chunk."""
-    uncertainty = scorer(job.posterior, kind)
-    parts = []
-    for shard, rows in shards(len(data), CHUNK):
+    score = partial(_part_scores, store, data, kind, name)
+    return torch.cat(each(job, score, list(shards(len(data), CHUNK)), f"scoring images ({kind})"))
 
-        def compute(rows: slice = rows) -> dict[str, Tensor]:
-            return {kind: uncertainty(data.batch(rows))}
 
-        parts.append(store.tensors(name, shard, compute)[kind])
-        job.report(f"{rows.stop} of {len(data)} images scored")
-    return torch.cat(parts)
+def _part_scores(store: Store, data: Dataset, kind: Kind, name: str, job: Job, part: tuple[str, slice]) -> Tensor:
+    shard, rows = part
+    return store.tensors(name, shard, lambda: {kind: scorer(job.posterior, kind)(data.batch(rows))})[kind]
 
 
 def most_uncertain(scores: Tensor, count: int) -> Tensor:

@@ -1,19 +1,18 @@
 """Retraining on few images under attention, against no attention and random maps, over several seeds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from dubium.data import Dataset
 from dubium.errors import DivergedError, OptionError
 from dubium.evaluation.figures.mitigation import mitigation_figures
-from dubium.evaluation.methods import Method
 from dubium.evaluation.mitigation import HIGHER_IS_BETTER, NO_ATTENTION, Attention, mitigation_arm
-from dubium.evaluation.protocols.job import Job, metric_name, shard_maps, shards
+from dubium.evaluation.protocols.job import Job, all_maps, each, metric_name
 from dubium.evaluation.statistics import mean
 from dubium.evaluation.store import Store
 from dubium.evaluation.summary import Measured, Summary
@@ -25,6 +24,7 @@ from dubium.training.seeds import seed_for
 from dubium.types import Kind
 
 IMAGES = {"mnist": 500, "cifar-10": 1000, "svhn": 2000, "cifar-100": 4000}  # Sec. 5.2.2
+MAPS = 50  # images explained at a time
 
 
 @dataclass(frozen=True)
@@ -67,19 +67,32 @@ def evaluate_mitigation(job: Job, options: MitigationOptions, test: Dataset) -> 
     )
     arms: dict[str, tuple[str, Kind | None]] = {NO_ATTENTION: (NO_ATTENTION, None)}
     maps: dict[str, Tensor | None] = {NO_ATTENTION: None}
-    for method in job.methods:
-        by_kind = _maps(explained, store, method, data)
+    for method_label, by_kind in all_maps(explained, store, data.batch(slice(None)), "explaining images", MAPS).items():
         for kind in job.kinds:
-            label = f"{method.label}@{kind}"
-            arms[label], maps[label] = (method.label, kind), by_kind[kind]
-    values = {}
-    for seed in range(options.seeds):
-        for label, (method_label, of_kind) in arms.items():
-            train = partial(_arm, data, maps[label], test, options, seed)
-            folder = label if of_kind is None else f"{_file_name(job, method_label)}@{of_kind}"
-            values[label, seed] = store.values(f"arm-{folder}", f"seed-{seed}", train)
-            job.report(f"{label}, seed {seed}: accuracy {values[label, seed].get('accuracy', float('nan')):.4f}")
+            label = f"{method_label}@{kind}"
+            arms[label], maps[label] = (method_label, kind), by_kind[kind]
+    folders = {
+        label: label if kind is None else f"{_file_name(job, method)}@{kind}" for label, (method, kind) in arms.items()
+    }
+    items = [(label, seed) for seed in range(options.seeds) for label in arms]
+    train = partial(_arm_values, store, data, maps, test, options, folders)
+    values = dict(zip(items, each(job, train, items, "training arms"), strict=True))
     return _summary(job, options, settings, arms, values, data, maps)
+
+
+def _arm_values(
+    store: Store,
+    data: Dataset,
+    maps: Mapping[str, Tensor | None],
+    test: Dataset,
+    options: MitigationOptions,
+    folders: Mapping[str, str],
+    _job: Job,
+    item: tuple[str, int],
+) -> dict[str, Any]:
+    label, seed = item
+    compute = partial(_arm, data, maps[label], test, options, seed)
+    return store.values(f"arm-{folders[label]}", f"seed-{seed}", compute)
 
 
 def _arm(data: Dataset, maps: Tensor | None, test: Dataset, options: MitigationOptions, seed: int) -> dict[str, Any]:
@@ -119,26 +132,20 @@ def _summary(
 
 def _subset_ensemble(job: Job, store: Store, data: Dataset, options: MitigationOptions) -> list[nn.Module]:
     """As many networks as the posterior has, trained plainly on the few images."""
-    networks = []
-    for member in range(len(job.posterior)):
-        network = network_for(options.recipe, seed_for(job.seed, "explainer", member))
-
-        def train(network: nn.Module = network, member: int = member) -> dict[str, Tensor]:
-            fit(network, data, options.recipe, seed=seed_for(job.seed, "explainer", member))
-            return dict(network.state_dict())
-
-        network.load_state_dict(store.tensors("explainer", f"member-{member}", train))
-        networks.append(network.eval())
-        job.report(f"explainer: network {member + 1} of {len(job.posterior)} trained")
-    return networks
+    members = range(len(job.posterior))
+    return each(job, partial(_subset_member, store, data, options), members, "training the explainer")
 
 
-def _maps(job: Job, store: Store, method: Method, data: Dataset) -> dict[Kind, Tensor]:
-    parts = []
-    for shard, rows in shards(len(data), 50):
-        parts.append(shard_maps(job, store, method, data.batch(rows), shard, job.kinds))
-        job.report(f"{method.label}: {rows.stop} of {len(data)} images explained")
-    return {kind: torch.cat([part[kind] for part in parts]) for kind in job.kinds}
+def _subset_member(store: Store, data: Dataset, options: MitigationOptions, job: Job, member: int) -> nn.Module:
+    seed = seed_for(job.seed, "explainer", member)
+    network = network_for(options.recipe, seed)
+
+    def train() -> dict[str, Tensor]:
+        fit(network, data, options.recipe, seed=seed)
+        return dict(network.state_dict())
+
+    network.load_state_dict(store.tensors("explainer", f"member-{member}", train))
+    return network.eval()
 
 
 def _file_name(job: Job, label: str) -> str:

@@ -1,6 +1,6 @@
 """The checks of `evaluation.sanity` and `evaluation.randomisation` on a posterior's most uncertain images."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,7 +12,16 @@ from torch import Tensor
 from dubium.data import Dataset
 from dubium.evaluation.figures.sanity import sanity_figures
 from dubium.evaluation.methods import Method, maps_of
-from dubium.evaluation.protocols.job import Job, labels_at, metric_name, most_uncertain, scores_of, shard_maps, shards
+from dubium.evaluation.protocols.job import (
+    Job,
+    Part,
+    by_method,
+    labels_at,
+    metric_name,
+    most_uncertain,
+    scores_of,
+    shard_maps,
+)
 from dubium.evaluation.randomisation import Randomised
 from dubium.evaluation.sanity import (
     HIGHER_IS_BETTER,
@@ -68,25 +77,25 @@ def evaluate_sanity(job: Job, options: SanityOptions) -> dict[str, Any]:
                 f"{min(options.images, len(data)) - len(where)} images with no {kind} uncertainty are left out."
             )
         images |= {metric_name("index", kind): where.tolist(), metric_name("label", kind): labels_at(data, where)}
-        for method in job.methods:
-            results[method.label] |= _method(job, store, method, data, where, kind, options)
-            job.report(f"{method.label}: {kind} done")
+        part = partial(_part, store, data, where, kind, options)
+        for label, parts in by_method(job, part, len(where), f"checking maps ({kind})").items():
+            results[label] |= _joined(parts, kind)
     methods = [method.label for method in job.methods]
     written = Summary("sanity", {**settings, "methods": methods}, images, results, notes=notes).write(job.out)
     sanity_figures(written["results"], job.kinds[0], job.out)
     return written
 
 
-def _method(
-    job: Job, store: Store, method: Method, data: Dataset, where: Tensor, kind: Kind, options: SanityOptions
-) -> dict[str, Measured]:
-    parts: list[dict[str, Any]] = []
-    for shard, rows in shards(len(where)):
-        name, x = f"{shard}-{kind}", data.batch(where[rows])
-        maps = shard_maps(job, store, method, x, name, [kind])[kind]
-        compute = partial(checks, job, method, x, maps, kind, options)
-        parts.append(store.values(method.file_name, name, compute))
-        job.report(f"{method.label}: {rows.stop} of {len(where)} images checked ({kind})")
+def _part(
+    store: Store, data: Dataset, where: Tensor, kind: Kind, options: SanityOptions, job: Job, part: Part
+) -> dict[str, Any]:
+    method, shard, rows = part
+    name, x = f"{shard}-{kind}", data.batch(where[rows])
+    maps = shard_maps(job, store, method, x, name, [kind])[kind]
+    return store.values(method.file_name, name, partial(checks, job, method, x, maps, kind, options))
+
+
+def _joined(parts: Sequence[dict[str, Any]], kind: Kind) -> dict[str, Measured]:
     found = {}
     for metric in parts[0]:
         values = np.concatenate([np.array(part[metric]) for part in parts])

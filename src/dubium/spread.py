@@ -1,0 +1,65 @@
+"""Where jobs run is not what they do: the same function, in this process or anywhere else, with the same results."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import torch
+
+S = TypeVar("S")
+J = TypeVar("J")
+R = TypeVar("R")
+Report = Callable[[Any], None]
+"""Called with what is going on, for people to see: an event may be late or, if a worker dies, missing."""
+
+
+@runtime_checkable
+class Spread(Protocol):
+    """`do(shared, job, report)` for every job; results in the order of the jobs.
+
+    Args:
+        do: a function that can be imported, since it may run in another process. It leaves files whole or not at all,
+            and the same ones whenever it is called, since a job that was cut short is done again.
+        shared: what all jobs need; sent to a machine once.
+        jobs: plain data.
+        threads: of torch in each job; float32 sums depend on it in the last digits.
+        device: what `do` computes on; "cpu" needs `threads` cores, "cuda" a GPU too.
+    """
+
+    def __call__(
+        self,
+        do: Callable[[S, J, Report], R],
+        shared: S,
+        jobs: Iterable[J],
+        report: Report,
+        *,
+        threads: int,
+        device: str = "cpu",
+    ) -> Iterator[R]: ...
+
+
+def in_turn(
+    do: Callable[[S, J, Report], R],
+    shared: S,
+    jobs: Iterable[J],
+    report: Report,
+    *,
+    threads: int,
+    device: str = "cpu",
+) -> Iterator[R]:
+    """Here, one after another."""
+    for job in jobs:
+        with thread_count(threads):
+            result = do(shared, job, report)
+        yield result
+
+
+@contextmanager
+def thread_count(threads: int) -> Iterator[None]:
+    """So many threads in this block."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
