@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 TOLERANCE = 0.25  # of `classes="auto"`: the relative L1 error aimed at
+MARGIN = 1.1  # small draws differ a little less than the law says: two maps cannot be further apart than 2
 PILOT = 5  # classes in each of the two draws that `classes="auto"` compares
 FEW = 4 * PILOT  # so few classes are all traced by `classes="auto"`: comparing draws would not pay
 TINY = 1e-300
@@ -83,10 +84,10 @@ def pilot_weights(share: Float[Tensor, "S kinds=3 B K"], offset: Float[Tensor, "
 def enough_classes(pilot: Float[Tensor, "B 2 H W"], classes: int) -> Int[Tensor, " B"]:
     """How many classes bring the error down to the tolerance, if two draws of `PILOT` differ as these maps do.
 
-    The variance of a draw goes with 1/n - 1/K. The error of one draw is less than the difference of two, so this is
-    rather too many than too few.
+    The variance of a draw goes with 1/n - 1/K. The error of one draw is less than the difference of two, which is taken
+    for it: this is rather too many than too few.
     """
     pilot = pilot.double().flatten(2)
     difference = (pilot[:, 0] - pilot[:, 1]).abs().sum(-1) / pilot.mean(1).sum(-1).clamp(min=TINY)
-    shrinks = (TOLERANCE / difference) ** 2 * (1 / PILOT - 1 / classes)
+    shrinks = (TOLERANCE / (MARGIN * difference)) ** 2 * (1 / PILOT - 1 / classes)
     return (1 / (shrinks + 1 / classes)).ceil().long().clamp(min(PILOT, classes), classes).cpu()
