@@ -1,6 +1,6 @@
 """`classes=n` and `tau1="auto"`: error against the exact maps, and time, over n and K.
 
-    python -m benchmarks.classes [error] [auto] [time] [tau1] [POPULATION ...] > lines.jsonl
+    python -m benchmarks.classes [error] [auto] [moved] [time] [tau1] [POPULATION ...] > lines.jsonl
     python -m benchmarks.classes plot < lines.jsonl > docs/images/classes.png
     python -m benchmarks.classes picture > docs/images/tau1-auto.png
 
@@ -25,7 +25,8 @@ from benchmarks._measure import machine, seconds
 from dubium.class_sampling import class_weights, offsets, systematic
 from dubium.figures import overlay, picture
 from dubium.models import cifar_resnet, cnn, resnet18
-from dubium.softmax_share import own_weight, tau1_for
+from dubium.softmax_share import own_weight, softmax_share, tau1_for
+from dubium.uncertainty import shares
 
 SEEDS = 10
 COUNTS = {"mnist-10": (2, 3, 5), "cifar-100": (5, 10, 20, 50), "random-1000": (5, 10, 20, 50, 100)}
@@ -75,6 +76,17 @@ def auto(population: Population) -> Iterator[dict[str, Any]]:
     yield {"fewest": min(picked), "mean": sum(picked) / len(picked), "most": max(picked), **means}
 
 
+def moved(population: Population) -> Iterator[dict[str, Any]]:
+    """How far `tau1="auto"` takes the exact maps, and how many classes then carry half of a network's share."""
+    for chosen in (population.taus[0], tau1_for(population.logits.shape[-1], population.taus[0])):
+        share = softmax_share(shares(population.logits), population.logits, chosen)
+        parts = (share / share.sum(-1, keepdim=True)).sort(-1, descending=True).values.cumsum(-1)
+        half = (1 + (parts < 0.5).sum(-1).double().mean((0, 2))).tolist()
+        yield {"tau1": round(chosen, 4), "half": [round(n, 1) for n in half]} | {
+            key: mean_of([values]) for key, values in population.errors(population.added(share)).items()
+        }
+
+
 def mean_of(lists: list[list[float]]) -> list[float]:
     return [round(sum(values) / len(values), 3) for values in zip(*lists, strict=True)]
 
@@ -114,8 +126,15 @@ def plot() -> Figure:
             colour = f"C{list(COUNTS).index(name)}"
             label = f"{name}, {'plain' if draw == 'plain' else 'classes=n'}"
             for axis, key in ((left, "l1"), (right, "overlap")):
-                axis.plot([p["maps"] for p in points], [p[key][2] for p in points], f"{colour}{style}.", label=label)
-    left.set(ylabel="relative L1 error", ylim=(0, None))
+                axis.plot(
+                    [p["maps"] for p in points],
+                    [p[key][2] for p in points],
+                    colour + style,
+                    marker="o",
+                    ms=3,
+                    label=label,
+                )
+    left.set(ylabel="relative L1 error, epistemic", ylim=(0, None))
     right.set(ylabel="overlap of the top 5 % of pixels", ylim=(0, 1))
     for axis in (left, right):
         axis.set(xlabel="maps per image and network, for all three kinds", xscale="log")
@@ -157,12 +176,13 @@ def main(words: list[str]) -> None:
     if words in (["plot"], ["picture"]):
         png(plot() if words == ["plot"] else compared())
         return
-    parts = [word for word in words if word in ("error", "auto", "time", "tau1")] or ["error", "auto", "time", "tau1"]
+    known = ["error", "auto", "moved", "time", "tau1"]
+    parts = [word for word in words if word in known] or known
     names = [word for word in words if word in populations() or word in TIMES] or [*populations(), *TIMES]
     for name, make in populations().items():
-        if name in names and {"error", "auto"} & set(parts):
+        if name in names and {"error", "auto", "moved"} & set(parts):
             population = make()
-            for part in (error, auto):
+            for part in (error, auto, moved):
                 for line in part(population) if part.__name__ in parts else ():
                     tell({"part": part.__name__, "population": name, **line})
     for name in TIMES if "time" in parts else ():

@@ -219,10 +219,11 @@ def test_a_kind_alone_costs_n_maps_an_image_and_no_doubt_costs_none():
     assert torch.equal(result.maps["total"], result.maps["aleatoric"])
 
 
-def test_progress_of_a_sampled_run_ends_at_the_end():
+@pytest.mark.parametrize("classes", [3, "auto"])
+def test_progress_of_a_sampled_run_ends_at_the_end(classes):
     steps = []
     networks = ensemble(lambda: small_cnn(classes=40))
-    dubium.explain(networks, images(4), classes=3, progress=lambda done, total: steps.append((done, total)))
+    dubium.explain(networks, images(4), classes=classes, progress=lambda done, total: steps.append((done, total)))
     assert steps == [(done, 12) for done in range(1, 13)]
 
 
