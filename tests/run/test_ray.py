@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from dubium.evaluation.protocols.mitigation import evaluate_mitigation, options_
 from dubium.posteriors import load_posterior
 from dubium.run import Settings, engine_on, open_work, ray_cluster, run
 from dubium.run.demo import demo_digits, demo_folder
+from dubium.run.ray import join
 from dubium.run.sources import FromDataset, Item
 from dubium.spread import in_turn
 from dubium.training import train
@@ -244,6 +246,14 @@ def test_without_ray_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'dubium\[ray\]'"), ray_cluster():
         pass
+
+
+def test_an_address_where_nobody_is_is_said_at_once():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and not listening
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ClusterError, match=f"could be joined at {address}.*ray start"):
+            join(ray, address, 1)
 
 
 @pytest.mark.parametrize(

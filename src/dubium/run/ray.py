@@ -2,6 +2,7 @@
 
 import logging
 import os
+import socket
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +16,7 @@ from dubium.posteriors.extras import require
 from dubium.spread import J, R, Report, S, Spread, thread_count
 
 RETRIES = 4  # of a job whose worker died; one that always dies, of too little memory say, must end some time
+ANSWER = 10  # seconds that a cluster may take to answer
 POLL = 0.2  # seconds between two looks at what workers report
 AHEAD = 2  # jobs handed out for each that can run, so that no worker waits for the next one
 
@@ -46,12 +48,20 @@ def join(ray: Any, address: str | None, threads: int) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's, about its future versions
         try:
+            answered(address)
             ray.init(address or "local", logging_level=logging.CRITICAL, **here)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             raise ClusterError(
                 f"No Ray cluster could be {'joined at ' + address if address else 'started'} ({error}). Start one "
                 "with `ray start --head`; without --address, one is started for this command alone."
             ) from error
+
+
+def answered(address: str | None) -> None:
+    """Raise at once if nobody is at a host and port; Ray itself tries for minutes."""
+    host, _, port = (address or "").rpartition(":")
+    if host and port.isdigit() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=ANSWER).close()
 
 
 def cores() -> int:
