@@ -192,8 +192,17 @@ def prepared(posterior: Posterior, x: Images) -> tuple[Posterior, Images]:
     """Checked networks, and images that autograd may save, both in at least float32."""
     for index, network in enumerate(posterior):
         check_network(network, index, x)
+    keep_freed_memory()
     half = x.dtype in (torch.float16, torch.bfloat16)
     return Plain(posterior, half), x.float() if half else x.clone() if x.is_inference() else x.detach()
+
+
+def keep_freed_memory() -> None:
+    """Let freed memory wait for the next chunk, instead of going back to the system and coming again page by page.
+
+    glibc keeps blocks up to the largest that was ever freed, 32 MiB at most: here is one, and it was never touched.
+    """
+    torch.empty(2**25 - 2**16, dtype=torch.uint8)
 
 
 def predict(posterior: Posterior, x: Images, memory: int) -> Logits:

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from dubium.attribution._backward import faster
 from dubium.attribution._vjp import cost, pullbacks, scored
 from dubium.errors import OptionError, lookup
 from dubium.types import Images, Maps, Progress, Target
@@ -29,7 +30,8 @@ def slopes_along(
         which = slice(first, min(len(x), first + images))
         for some in numbers.split(count):
             there = path(which, some)
-            at, scores = scored(network, there.flatten(0, 1), target)
+            with faster(network, x):
+                at, scores = scored(network, there.flatten(0, 1), target)
             slopes = torch.cat([pulled for (pulled,) in pullbacks(scores, [at], targets)])
             yield which, some, slopes.view(-1, *there.shape).movedim(0, 2)
             progress(first * steps + (which.stop - first) * (int(some[-1]) + 1), len(x) * steps)

@@ -1,11 +1,12 @@
-"""The biases of a network, found by running it, and zero probes beside them whose gradients are the biases' gradients.
+"""The biases of a network, found by running it, and beside each a probe whose gradient is the bias's term.
 
 Every layer is `f(v) = J_f(v) v + b`. For convolutions, BatchNorm and dense layers b is a parameter or follows from
 some; for a layer that is not positively homogeneous (GELU, GroupNorm, ...) it is implicit: `b = f(v) - J_f(v) v`.
+The input counts as a bias of its own: its term is gradient times input.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,8 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
 
+from dubium.attribution._backward import affine
+
 LINEAR = (_ConvNd, nn.Linear)
 HOMOGENEOUS = (
     *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.Identity, nn.Flatten, nn.Unflatten, nn.Upsample, nn.PixelShuffle),
@@ -25,53 +28,64 @@ HOMOGENEOUS = (
 
 
 @dataclass(frozen=True)
-class Term:
-    """One bias, at one execution of one layer."""
+class Bias:
+    """A bias, at one execution of one layer."""
 
-    layer: nn.Module
-    probe: Tensor  # zeros, added to the layer's output: their gradient is that output's
-    bias: Tensor  # one number a channel, or as large as the output where it is implicit
+    value: Tensor  # one number a channel, or as large as the output where it is implicit
     channels: int  # the axis of the channels in the output
 
     @property
     def implicit(self) -> bool:
-        return self.bias.ndim > 1
+        return self.value.ndim > 1
 
-    def spatial(self, images: int) -> bool:
-        """Whether the term has a place in the image; a dense layer's has none."""
-        return self.probe.ndim == 4 and len(self.probe) == images
 
-    def broadcast(self) -> Tensor:
-        """The bias, in a shape that multiplies the layer's output."""
-        if self.implicit:
-            return self.bias
-        return self.bias.view(-1, *[1] * (self.probe.ndim - 1 - self.channels % self.probe.ndim))
+Term = Callable[[Tensor, Bias], Tensor]
+"""From the gradient at a layer's output and its bias, what is wanted of their product: a map, or a number, an image."""
+
+
+class Probe(torch.autograd.Function):
+    """Lets features pass; backward, it takes the term while the gradient is at hand, so that none has to be kept."""
+
+    @staticmethod
+    def forward(ctx: Any, out: Tensor, _probe: Tensor, bias: Bias, term: Term) -> Tensor:
+        ctx.bias, ctx.term = bias, term
+        return out.clone()  # a new tensor leaves the layer, so in-place activations are harmless
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        return gradient, ctx.term(gradient, ctx.bias), None, None
 
 
 @contextmanager
-def probed(network: nn.Module) -> Iterator[list[Term]]:
-    """Within, a forward pass of the network lists its biases in order of execution, with a probe beside each."""
-    terms: list[Term] = []
+def probed(network: nn.Module, images: int, term: Term, *, spatial: bool) -> Iterator[list[Tensor]]:
+    """Within, a forward pass lists a probe for the input and each bias, in order of execution.
+
+    Layers that do not keep images apart have none: what they miss shows in the completeness. With `spatial` a term is a
+    map, and layers without a place in the image have none; otherwise it is a number.
+    """
+    probes: list[Tensor] = []
     channels_last: list[Tensor] = []  # outputs kept alive, so that identity means identity
     waiting: dict[nn.Module, Tensor | None] = {}
 
-    def add(layer: nn.Module, out: Tensor, bias: Tensor, last: bool) -> Tensor:
-        terms.append(Term(layer, zeros_like(out), bias, -1 if last else 1))
-        out = out + terms[-1].probe  # a new tensor leaves the layer, so in-place activations are harmless
+    def add(out: Tensor, value: Tensor, last: bool) -> Tensor:
+        if len(out) == images and (out.ndim == 4 or not spatial):
+            bias = Bias(value, -1 if last else 1)
+            probes.append(zeros_like(out.select(bias.channels, 0) if spatial else out.flatten(1)[:, 0]))
+            out = Probe.apply(out, probes[-1], bias, term)
         if last:
             channels_last.append(out)
         return out
 
+    def entry(_network: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        return (add(args[0], args[0].detach().clone(), last=False), *args[1:])
+
     def linear(layer: nn.Module, _args: Any, out: Any) -> Tensor | None:
         bias = layer.bias
         assert bias is None or isinstance(bias, Tensor)
-        return None if bias is None else add(layer, out, bias.detach(), last=isinstance(layer, nn.Linear))
+        return None if bias is None else add(out, bias.detach(), last=isinstance(layer, nn.Linear))
 
-    def norm(layer: nn.Module, args: tuple[Tensor, ...], _out: Any) -> Tensor:
-        # BatchNorm again, as the affine map that it is: backward, one product takes a third of its own kernel's time
-        slope, bias = affine(layer)
-        shape = (-1, *[1] * (args[0].ndim - 2))
-        return add(layer, args[0] * slope.view(shape) + bias.view(shape), bias, last=False)
+    def norm(layer: nn.Module, _args: Any, out: Tensor) -> Tensor:
+        return add(out, affine(layer)[1], last=False)
 
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         waiting[layer] = implicit_bias(layer, args, kwargs)  # now: a layer that works in place overwrites its input
@@ -81,9 +95,9 @@ def probed(network: nn.Module) -> Iterator[list[Term]]:
         inherited = any(arg is seen for arg in args for seen in channels_last)
         if bias is None:
             return None
-        return add(layer, out, bias, last=out.ndim == 4 and (inherited or normalises_last_axis(layer)))
+        return add(out, bias, last=out.ndim == 4 and (inherited or normalises_last_axis(layer)))
 
-    handles = []
+    handles = [network.register_forward_pre_hook(entry)]
     for layer in layers(network):
         if isinstance(layer, _BatchNorm):
             handles.append(layer.register_forward_hook(norm))
@@ -93,7 +107,7 @@ def probed(network: nn.Module) -> Iterator[list[Term]]:
             handles.append(layer.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(layer.register_forward_hook(after))
     try:
-        yield terms
+        yield probes
     finally:
         for handle in handles:
             handle.remove()
@@ -118,18 +132,6 @@ def layers(module: nn.Module, seen: set[nn.Module] | None = None) -> Iterator[nn
             yield from layers(child, seen)
 
 
-def affine(layer: nn.Module) -> tuple[Tensor, Tensor]:
-    """Slope and bias of a BatchNorm layer in eval mode, per channel."""
-    assert isinstance(layer, _BatchNorm)
-    assert layer.running_mean is not None
-    assert layer.running_var is not None
-    slope = (layer.running_var + layer.eps).rsqrt()
-    if layer.weight is not None:
-        slope = slope * layer.weight.detach()
-    bias = -layer.running_mean * slope
-    return slope, bias if layer.bias is None else bias + layer.bias.detach()
-
-
 def implicit_bias(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
     """`f(v) - J_f(v) v`, jointly over all floating inputs.
 
@@ -143,7 +145,8 @@ def implicit_bias(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any
             inputs[place] = value.clone()  # the layer may work in place
         return layer.forward(*inputs, **kwargs)  # not layer(): its hooks have run, or are yet to run
 
-    values = [args[place].detach().clone() for place in places]
+    # in torch's own layout: forward mode fails in another for some layers
+    values = [args[place].detach().clone(memory_format=torch.contiguous_format) for place in places]
     with torch.no_grad():
         if not places or not isinstance(function(*values), Tensor):
             return None

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.nn.modules.conv import _ConvNd
 
+from dubium.attribution._backward import faster
 from dubium.attribution._probes import zeros_like
 from dubium.attribution._vjp import DEFAULT_MEMORY, cost, pullbacks, scored
 from dubium.errors import OptionError, UnknownNameError, unknown
@@ -32,7 +33,7 @@ def grad_cam(
     images, targets = cost(network, x, target).chunks(len(x), memory)
     maps: list[Maps] = []
     for part in x.split(images):
-        with watched(chosen) as features:
+        with faster(network, part), watched(chosen) as features:
             _, scores = scored(network, part, target)
         last = list(features.values())
         rows = []

@@ -56,7 +56,7 @@ def guided_ig(
 
 def own_slope(network: nn.Module, at: Images, target: Target, which: Int[Tensor, " B"]) -> Images:
     """The slope, at each point, of that point's own target."""
-    at, scores = scored(network, at, target)
+    at, scores = scored(network, at, target)  # not `faster`: pixels are sorted by slopes, to the last bit
     own = torch.zeros_like(scores).scatter_(1, which[:, None], 1)
     return torch.autograd.grad(scores, at, own)[0]
 
