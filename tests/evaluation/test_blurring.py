@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import torch
 from scipy.ndimage import gaussian_filter
+from torch import nn
 
+import dubium
 from dubium.errors import OptionError
 from dubium.evaluation.blurring import (
     areas,
@@ -124,3 +126,17 @@ def test_no_candidate_is_scored_twice():
     blurring_test(count, bright(count=2), torch.rand(2, 8, 8), counts=[2], sigmas=[0.0, 1.0, 2.0], batch_size=4)
     assert sum(seen[:2]) == 2 * 3  # x itself, and two sigmas
     assert sum(seen[2:]) <= 2 * 3  # x itself, and two steps
+
+
+def test_a_network_that_flattens_with_view_is_scored():
+    class Viewed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution, self.dense = nn.Conv2d(2, 3, 3), nn.Linear(3 * 36, 4)
+
+        def forward(self, x):
+            return self.dense(self.convolution(x).view(len(x), -1))
+
+    networks, x = [Viewed().eval() for _ in range(2)], torch.rand(5, 2, 8, 8)
+    expected = dubium.uncertainty(networks, x).scores["epistemic"].double()
+    torch.testing.assert_close(scorer(networks)(x), expected, rtol=1e-4, atol=1e-7)

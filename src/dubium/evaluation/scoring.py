@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from dubium.types import KINDS, Images, Kind, Posterior
 from dubium.uncertainty import shares
@@ -23,12 +23,19 @@ def scorer(posterior: Posterior, kind: Kind = "epistemic", *, batch_size: int = 
     def uncertainty(x: Images) -> Float[Tensor, " B"]:
         scores = [x.new_zeros(0, dtype=torch.float64)]
         for part in x.split(batch_size):
-            # a copy for each network, since one may work in place
-            logits = [network(part.clone(memory_format=torch.channels_last)) for network in networks]
+            logits = [forward(network, part) for network in networks]
             scores.append(shares(torch.stack(logits))[KINDS.index(kind)].sum(-1))
         return torch.cat(scores)
 
     return uncertainty
+
+
+def forward(network: nn.Module, x: Images) -> Float[Tensor, "B K"]:
+    """Logits, with channels last where the network can: one that flattens with `view` cannot."""
+    try:
+        return network(x.clone(memory_format=torch.channels_last))  # type: ignore[no-any-return]  # it may work in place
+    except RuntimeError:
+        return network(x.clone())  # type: ignore[no-any-return]
 
 
 def batched(uncertainty: Uncertainty, batches: Iterable[Images]) -> Float[Tensor, " B"]:
