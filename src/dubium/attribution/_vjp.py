@@ -101,9 +101,10 @@ def scored(network: nn.Module, x: Images, target: Target) -> tuple[Images, Score
     with torch.enable_grad():
         at = x.detach().clone().requires_grad_()
         frozen = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
-        # copied again, since a first layer may work in place; and a network that ignores x has a slope of zero
+        # copied again, since a first layer may work in place
         output = torch.func.functional_call(network, frozen, (at.clone(),)) if frozen else network(at.clone())
-        return at, target(output) + 0 * at.flatten(1)[:, :1]
+        scores = target(output)
+        return at, scores if scores.requires_grad else scores + 0 * at.flatten(1)[:, :1]  # one that ignores x
 
 
 def pullbacks(scores: Scores, inputs: Sequence[Tensor], size: int) -> Iterator[Sequence[Tensor]]:

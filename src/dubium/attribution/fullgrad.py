@@ -90,8 +90,7 @@ def reference(gradient: Tensor, bias: Bias) -> Float[Tensor, "B h w"]:
     Its numbers are not rescaled one by one: their channel sum is `(sum - C lo) / (hi - lo + eps)`.
     """
     term = absolute(gradient, bias)
-    rows = term.flatten(2)  # in two steps, so that inner loops are long
-    low, high = (end[:, None, None] for end in (rows.amin(1).amin(1), rows.amax(1).amax(1)))
+    low, high = (end[:, None, None] for end in (term.flatten(1).amin(1), term.flatten(1).amax(1)))
     return (term.sum(-1) - term.shape[-1] * low) / (high - low + EPS)
 
 
