@@ -106,8 +106,8 @@ def chunks(x: Images, classes: int, memory: int) -> Iterator[tuple[slice, list[s
 def drawn(weight: Float[Tensor, "T B K"], x: Images, memory: int) -> Iterator[tuple[slice, Sequence[Tensor]]]:
     """Image by image, the classes that have any weight.
 
-    A target cannot know which images it is given the logits of, so images with classes of their own go one by one. A call
-    costs something before its first gradient, which tells in small networks.
+    A target cannot know which images it is given the logits of, so images with classes of their own go one by one. A
+    call costs something before its first gradient, which tells in small networks.
     """
     for b in range(len(x)):
         classes = weight[:, b].any(0).nonzero().flatten()
