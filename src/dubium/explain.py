@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution import ATTRIBUTORS, RELEVANCES
+from dubium.attribution import ATTRIBUTORS, BY_IMAGE, RELEVANCES
 from dubium.attribution._resolve import attributor, bound, check_options, options_of
 from dubium.attribution._vjp import DEFAULT_MEMORY, parse_memory
 from dubium.attribution.fullgrad import fullgrad_completeness as completeness
@@ -165,6 +165,7 @@ def through_logits(
         x,
         logits,
         relevance=bound(function, own, quiet),
+        together=function in BY_IMAGE,
         kinds=kinds,
         **{name: settings[name] for name in UA_OPTIONS if name != "relevance"},
         **context,

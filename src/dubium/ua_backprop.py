@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from dubium.attribution._vjp import EachOwn
 from dubium.checks import check_maps, silent
 from dubium.class_sampling import FEW, class_weights, enough_classes, offsets, pilot_weights
 from dubium.softmax_share import softmax_share
@@ -20,6 +21,7 @@ def ua_backprop(
     logits: Logits,
     *,
     relevance: Attributor,
+    together: bool,
     tau1: float,
     tau2: float,
     normalize: bool,
@@ -32,11 +34,19 @@ def ua_backprop(
 ) -> Maps:
     """Carry the uncertainty back to pixels, through every sample and every class, or those that `classes` leaves.
 
+    `together`: the relevance knows targets that differ from image to image.
     `extras["classes"]` receives what `classes="auto"` chose for each image.
     """
     on_probs = shares(logits)  # U -> g   (kinds, B, K)
     on_logits = softmax_share(on_probs, logits, tau1)  # g -> z   (S, kinds, B, K)
-    through = partial(traced, posterior, x, relevance=located(relevance, tau2 if normalize else None), memory=memory)
+    through = partial(
+        traced,
+        posterior,
+        x,
+        relevance=located(relevance, tau2 if normalize else None),
+        together=together,
+        memory=memory,
+    )
     every, offset = logits.shape[-1], offsets(len(logits), seed).to(x.device)
     count = torch.full((len(x),), min(classes, every) if isinstance(classes, int) else every)
     if classes == "auto":
@@ -68,25 +78,28 @@ def traced(
     weights: Float[Tensor, "S T B K"],
     *,
     relevance: Attributor,
+    together: bool,
     sampled: bool,
     memory: int,
     progress: Progress,
 ) -> Maps:
     """The sum of all classes' relevance maps, each times its weights; the mean over networks."""
     maps = x.new_zeros(len(x), weights.shape[1], *x.shape[2:])
+    rows = rows_at_once(x, memory)
     for s, (weight, network) in enumerate(zip(weights, posterior, strict=True)):
-        for images, parts in drawn(weight, x, memory) if sampled else chunks(x, weight.shape[-1], memory):
+        for images, parts in drawn(weight, rows, together) if sampled else chunks(len(x), weight.shape[-1], rows):
             for classes in parts:
-                part = weight[:, images, classes]
-                where = relevance(network, x[images], only(classes), part.shape[-1])  # (B, K, H, W)
+                target = only(classes)
+                part = torch.stack([target(of_kind) for of_kind in weight[:, images]])  # (T, B, K)
+                where = relevance(network, x[images], target, part.shape[-1])  # (B, K, H, W)
                 maps[images] += torch.einsum("tbk,bkhw->bthw", part, where) / len(weights)
             progress(s * len(x) + images.stop, len(weights) * len(x))
     return maps
 
 
 def only(classes: slice | Tensor) -> Target:
-    """A target: the logits of some classes."""
-    return lambda logits: logits[:, classes]
+    """A target: the logits of some classes, or those of each image's own if there is a row for each."""
+    return EachOwn(classes) if isinstance(classes, Tensor) and classes.ndim == 2 else lambda logits: logits[:, classes]
 
 
 def pixel_softmax(relevance: Maps, tau2: float) -> Maps:
@@ -94,24 +107,24 @@ def pixel_softmax(relevance: Maps, tau2: float) -> Maps:
     return (relevance / tau2).flatten(2).softmax(-1).view_as(relevance)
 
 
-def chunks(x: Images, classes: int, memory: int) -> Iterator[tuple[slice, list[slice]]]:
-    """Images, and classes in parts, whose relevance maps take no more than their part of the memory."""
-    rows = rows_at_once(x, memory)
+def chunks(images: int, classes: int, rows: int) -> Iterator[tuple[slice, Sequence[slice]]]:
+    """Images, and classes in parts, that make so many rows at a time."""
     parts = [slice(first, min(classes, first + rows)) for first in range(0, classes, rows)]
-    images = max(1, rows // classes)
-    for start in range(0, len(x), images):
-        yield slice(start, min(len(x), start + images)), parts
+    at_once = max(1, rows // classes)
+    for start in range(0, images, at_once):
+        yield slice(start, min(images, start + at_once)), parts
 
 
-def drawn(weight: Float[Tensor, "T B K"], x: Images, memory: int) -> Iterator[tuple[slice, Sequence[Tensor]]]:
-    """Image by image, the classes that have any weight.
+def drawn(weight: Float[Tensor, "T B K"], rows: int, together: bool) -> Iterator[tuple[slice, Sequence[Tensor]]]:
+    """Images, and for each its own classes that have any weight, filled up with some that have none.
 
-    A target cannot know which images it is given the logits of, so images with classes of their own go one by one. A
-    call costs something before its first gradient, which tells in small networks.
+    Most relevances cannot know which images a target is given the logits of: for them, images go one by one.
     """
-    for b in range(len(x)):
-        classes = weight[:, b].any(0).nonzero().flatten()
-        yield slice(b, b + 1), classes.split(rows_at_once(x, memory)) if len(classes) else ()
+    counts = weight.any(0).sum(1)
+    most = max(1, int(counts.max())) if len(counts) else 1
+    for images, _ in chunks(len(counts), most, rows if together else most):
+        classes = weight[:, images].any(0).int().topk(int(counts[images].max())).indices
+        yield images, (classes if together else classes[0]).split(rows, -1) if classes.numel() else ()
 
 
 def rows_at_once(x: Images, memory: int) -> int:

@@ -26,6 +26,9 @@ RELEVANCES: dict[str, Attributor] = {
 }
 """Those that explain a logit as well as an uncertainty."""
 
+BY_IMAGE: tuple[Attributor, ...] = (fullgrad, grad, input_grad)
+"""Those that know targets that differ from image to image."""
+
 ATTRIBUTORS: dict[str, Attributor] = RELEVANCES | {
     "clue": clue,
     "delta-clue": delta_clue,
@@ -35,6 +38,7 @@ ATTRIBUTORS: dict[str, Attributor] = RELEVANCES | {
 
 __all__ = [
     "ATTRIBUTORS",
+    "BY_IMAGE",
     "RELEVANCES",
     "blur_ig",
     "clue",

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from dubium.attribution._backward import faster
@@ -30,6 +31,21 @@ def parse_memory(memory: int | str) -> int:
     if limit <= 0:
         raise OptionError(f"memory={memory!r} is not a size. Give a positive number of bytes, or text like '512MiB'.")
     return limit
+
+
+@dataclass(frozen=True)
+class EachOwn:
+    """A target: of each image its own classes. Whoever takes some of the images takes `part_of` it, too."""
+
+    classes: Int64[Tensor, "B T"]
+
+    def __call__(self, logits: Float[Tensor, "B K"]) -> Scores:
+        return logits.gather(1, self.classes)
+
+
+def part_of(target: Target, images: slice) -> Target:
+    """The target of some of the images."""
+    return EachOwn(target.classes[images]) if isinstance(target, EachOwn) else target
 
 
 class Cost(NamedTuple):
@@ -60,7 +76,7 @@ def evenly(total: int, at_once: int) -> int:
 def cost(network: nn.Module, x: Images, target: Target) -> Cost:
     """Measured on the first image."""
     with sized(network) as sizes:
-        scores = target(network(x[:1].clone()))
+        scores = part_of(target, slice(1))(network(x[:1].clone()))
     return Cost.of([x[:1].nbytes, *sizes], scores.shape[1])
 
 
@@ -86,11 +102,18 @@ def batched_vjp(
     """The slope of each target at each pixel."""
     images, targets = cost(network, x, target).chunks(len(x), memory)
     slopes: list[Tensor] = []
-    for part in x.split(images):
+    for part, own in in_parts(x, target, images):
         with faster(network, part):
-            at, scores = scored(network, part, target)
+            at, scores = scored(network, part, own)
         slopes.append(torch.cat([pulled for (pulled,) in pullbacks(scores, [at], targets)]).movedim(0, 1))
     return torch.cat(slopes)
+
+
+def in_parts(x: Images, target: Target, size: int) -> Iterator[tuple[Images, Target]]:
+    """So many images at a time, and their target."""
+    for start in range(0, len(x), size):
+        images = slice(start, start + size)
+        yield x[images], part_of(target, images)
 
 
 def scored(network: nn.Module, x: Images, target: Target) -> tuple[Images, Scores]:

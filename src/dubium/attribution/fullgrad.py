@@ -9,7 +9,7 @@ from torch.nn.functional import interpolate
 
 from dubium.attribution._backward import faster
 from dubium.attribution._probes import Bias, Term, probed
-from dubium.attribution._vjp import DEFAULT_MEMORY, Cost, cost, pullbacks, scored, sized
+from dubium.attribution._vjp import DEFAULT_MEMORY, Cost, cost, in_parts, pullbacks, scored, sized
 from dubium.errors import lookup
 from dubium.models.normalized import Normalized
 from dubium.posteriors.stack import Stack
@@ -60,13 +60,13 @@ def full_gradients(
 ) -> Iterator[tuple[Images, Iterator[Sequence[Tensor]]]]:
     """For some images at a time, and for some targets at a time, the terms of the input and of every bias."""
     images = cost(network, x, target).chunks(len(x), memory)[0] if len(x) > 1 else 1
-    for part in x.split(images):
+    for part, own in in_parts(x, target, images):
         with (
             faster(network, part),
             sized(network) as sizes,
             probed(network, len(part), term, spatial=spatial) as probes,
         ):
-            _, scores = scored(network, part, target)
+            _, scores = scored(network, part, own)
         _, targets = Cost.of([part.nbytes, *sizes], scores.shape[1]).chunks(1, memory)
         yield part, pullbacks(scores, probes, targets)
 

@@ -36,7 +36,9 @@ def explain(
     kinds: o.Kinds = None,
     method: o.Method = "ua-backprop",
     relevance: Annotated[str | None, typer.Option(rich_help_panel=o.METHOD, help="Of ua-backprop.")] = None,
-    tau1: Annotated[float | None, typer.Option(rich_help_panel=o.METHOD, help="From classes to logits.")] = None,
+    tau1: Annotated[
+        str | None, typer.Option(rich_help_panel=o.METHOD, help="From classes to logits: a number, or 'auto'.")
+    ] = None,
     tau2: Annotated[float | None, typer.Option(rich_help_panel=o.METHOD, help="From logits to pixels.")] = None,
     rescale: Annotated[str | None, typer.Option(rich_help_panel=o.METHOD, help="Of FullGrad's terms.")] = None,
     vae: Annotated[Path | None, typer.Option(rich_help_panel=o.METHOD, help="What the clue methods need.")] = None,
@@ -64,7 +66,11 @@ def explain(
         method=method,
         kinds=o.chosen_kinds(kinds),
         options=o.method_options(
-            option, relevance=relevance, tau1=tau1, tau2=tau2, rescale=rescale, vae=vae and str(vae.resolve())
+            [*(option or ()), *([f"tau1={tau1}"] if tau1 else ())],
+            relevance=relevance,
+            tau2=tau2,
+            rescale=rescale,
+            vae=vae and str(vae.resolve()),
         ),
         top=top,
         fit=fit,
