@@ -94,7 +94,7 @@ def test_a_factory_and_weights_of_the_users_own(place):
         (["explain", "{posterior}", "--images", "nowhere"], "no file or folder 'nowhere'"),
         (["explain", "{posterior}", "--dataset", "{images}", "--method", "gard"], "Did you mean 'grad'"),
         (["explain", "{posterior}", "--dataset", "{images}", "--kinds", "epistemc"], "Did you mean 'epistemic'"),
-        (["explain", "{posterior}", "--dataset", "{images}", "--tau1", "-1"], "tau1=-1.0"),
+        (["explain", "{posterior}", "--dataset", "{images}", "--tau1", "-1"], "tau1=-1"),
         (["explain", "--posterior", "mine", "--images", "x"], "expected package.module:factory"),
         (["explain", "{posterior}", "--weights", "a.pt", "--images", "x"], "--weights was given without --posterior"),
         (["report", "nowhere"], "no results in nowhere"),
