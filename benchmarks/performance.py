@@ -33,8 +33,8 @@ pytorch-grad-cam. S networks, K classes, B images. Weights and images are random
 
 ## Units
 
-Time of one call over its unit, and seconds in brackets. *Skipped* cells would take longer than a minute; the costs are
-linear (see [growth](#growth)), so the estimate beside them is as good.
+Time of one call over its unit, and seconds in brackets. *Skipped* cells would take longer than a call was given
+(`--budget`); the costs are linear (see [growth](#growth)), so the estimate beside them is as good.
 
 {units}
 
@@ -75,7 +75,8 @@ By how much a call raises the high-water mark of a fresh process, in MiB, agains
 
 ## Where the time goes
 
-Shares of the profiler's time by class of operator.
+Shares of the profiler's time by class of operator. The gradient of a convolution is computed as a transposed one, which
+the profiler counts as forward. What was done about the rest, and what was not: [decisions/speed.md](decisions/speed.md).
 
 {profile}
 """
