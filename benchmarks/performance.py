@@ -76,7 +76,7 @@ By how much a call raises the high-water mark of a fresh process, in MiB, agains
 ## Where the time goes
 
 Shares of the profiler's time by class of operator. The gradient of a convolution is computed as a transposed one, which
-the profiler counts as forward. What was done about the rest, and what was not: [decisions/speed.md](decisions/speed.md).
+the profiler counts as forward. What was done about the rest, and what not: [decisions/speed.md](decisions/speed.md).
 
 {profile}
 """
