@@ -13,7 +13,6 @@ from typer.testing import CliRunner
 from dubium.cli import app
 from dubium.cli.options import spread
 from dubium.run import open_results
-from dubium.run.demo import demo_folder
 from tests import piles
 
 COMMAND = Path(sys.executable).with_name("dubium")
@@ -161,7 +160,6 @@ def test_words_after_an_option_of_many_values_belong_to_it():
     assert spread(args) == ["run", "--images", "a", "--images", "b", "--top", "3", "--mean", "-.5", "--mean", "1"]
 
 
-@pytest.mark.skipif(not demo_folder().is_dir(), reason="the demo's files are not in the package")
 def test_the_demo_writes_its_page_and_pictures(tmp_path):
     done = call("demo", cwd=tmp_path)
     assert "16 digits explained" in done.stdout

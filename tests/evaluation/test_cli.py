@@ -15,7 +15,6 @@ import torch
 from typer.testing import CliRunner
 
 from dubium.cli import app
-from dubium.run.demo import demo_folder
 
 PROTOCOLS = {
     "blurring": ["murr@2%", "auc-urr@2%", "murr@5%", "auc-urr@5%", "murr-mean@2%", "auc-urr-median@5%"],
@@ -68,8 +67,6 @@ def test_every_protocol_on_the_users_own_networks_and_images(protocol, own, tmp_
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_protocol_on_the_demo(protocol, tmp_path):
-    if not (demo_folder() / "posterior").is_dir():
-        pytest.skip("the demo is not embedded yet")
     check(
         evaluate(protocol, "demo", tmp_path, "--scale", "smoke"), tmp_path, protocol, ["ua-backprop", "grad", "random"]
     )

@@ -96,12 +96,3 @@ def test_calibration_error_by_hand():
     found = predictive_metrics(probs.log(), labels)
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert found["nll"] == pytest.approx(-np.log([0.9, 0.1, 0.6]).mean())
-
-
-def test_complexity_is_quantuss():
-    quantus = pytest.importorskip("quantus", reason="Quantus is not installed")
-    maps = torch.rand(3, 6, 6)
-    metric = quantus.Complexity(disable_warnings=True, display_progressbar=False)
-    ours = effective_pixels(maps).log().numpy()
-    theirs = [metric.evaluate_instance(a=one.numpy(), x=one[None].numpy()) for one in maps]
-    np.testing.assert_allclose(ours, theirs, rtol=1e-5)

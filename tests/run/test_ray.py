@@ -26,7 +26,7 @@ from dubium.run import Settings, engine_on, open_work, ray_cluster, run
 from dubium.run.demo import demo_digits, demo_folder
 from dubium.run.ray import join
 from dubium.run.sources import FromDataset, Item
-from dubium.spread import in_turn
+from dubium.spread import in_turn, thread_count
 from dubium.training import train
 from tests.data.official import write_idx
 
@@ -45,10 +45,8 @@ def cluster():
 
 @pytest.fixture(autouse=True)
 def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with thread_count(1):
+        yield
 
 
 def contents(folder: Path, pattern: str = "**/*") -> dict[str, bytes]:

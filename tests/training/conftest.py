@@ -1,16 +1,14 @@
 import pytest
-import torch
 
+from dubium.spread import thread_count
 from tests.data.official import write_idx
 
 
 @pytest.fixture(autouse=True)
 def one_thread():
     """Networks this small only wait for each other on two."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with thread_count(1):
+        yield
 
 
 @pytest.fixture
