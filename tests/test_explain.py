@@ -10,6 +10,7 @@ from torch import nn
 import dubium
 from dubium import errors
 from dubium.attribution import fullgrad
+from dubium.explain import Plain, ahead
 from dubium.models import Normalized
 from dubium.softmax_share import tau1_for
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
@@ -119,6 +120,21 @@ def test_maps_do_not_depend_on_the_memory_limit():
     plenty, little = (dubium.explain(networks, x, memory=memory) for memory in ("1GiB", "40KiB"))
     for kind in KINDS:
         assert relative_l1(little.maps[kind], plenty.maps[kind]).max() < 1e-5
+
+
+@pytest.mark.parametrize(("options", "passes"), [({}, 1), ({"classes": 2}, 1), ({"memory": "200KiB"}, 2)])
+def test_one_forward_pass_serves_logits_and_relevance_where_it_fits(options, passes):
+    networks, seen = ensemble(small_cnn), []
+    for network in networks:
+        network.register_forward_hook(lambda _network, args, _out: seen.append(len(args[0])))
+    dubium.explain(networks, images(2), **options)
+    assert sum(seen) == len(networks) * (1 + 2 * passes)  # one image alone tells what its features take
+
+
+def test_passes_ahead_are_given_up_when_any_network_is_too_large():
+    small, large = small_cnn().eval(), nn.Sequential(nn.Conv2d(1, 500, 3), nn.ReLU(), small_cnn(500, size=10)).eval()
+    kept = [ahead(Plain(networks, False), images(1), "none", 2**20) for networks in ([small] * 2, [small, large])]
+    assert [one is None for one in kept] == [False, True]
 
 
 def test_result_has_the_promised_fields_and_shapes():

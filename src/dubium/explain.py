@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from dubium.attribution import ATTRIBUTORS, BY_IMAGE, RELEVANCES
 from dubium.attribution._resolve import attributor, bound, check_options, options_of
 from dubium.attribution._vjp import DEFAULT_MEMORY, parse_memory
+from dubium.attribution.fullgrad import Ahead, fullgrad
 from dubium.attribution.fullgrad import fullgrad_completeness as completeness
 from dubium.checks import (
     check_images,
@@ -31,11 +33,12 @@ from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.stack import stack
 from dubium.softmax_share import tau1_for
 from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior, Progress
-from dubium.ua_backprop import only, ua_backprop
+from dubium.ua_backprop import only, rows_at_once, ua_backprop
 from dubium.uncertainty import shares, uncertainty_target
 
 UA_BACKPROP = "ua-backprop"
 UA_OPTIONS = {"relevance": "fullgrad", "tau1": None, "tau2": None, "normalize": True, "classes": "all"}
+FEATURES = 128  # those of wide layers take 40 times the bytes of their image, and a network has some
 TAUS = {"grey": (0.08, 0.3), "colour": (0.55, 0.02)}  # Appendix B
 
 
@@ -78,13 +81,16 @@ def explain(
     context = {"memory": limit // 2, "seed": seed, "progress": progress or silent, "extras": extras}
     with torch.inference_mode(False), torch.no_grad():
         networks, x = prepared(posterior, x)
-        logits = predict(networks, x, limit)
+        by_fullgrad = name == UA_BACKPROP and function is fullgrad
+        passes = ahead(networks, x, settings["rescale"], limit) if by_fullgrad else None
+        logits = predict(networks, x, limit) if passes is None else checked([p.outputs for p in passes], len(networks))
         if settings.get("tau1") == "auto":
             settings["tau1"] = tau1_for(logits.shape[-1], TAUS[image_kind(x.shape[1])][0])
         if len(x) == 0:
             maps = x.new_zeros(0, len(kinds), *x.shape[2:])
         elif name == UA_BACKPROP:
-            maps = through_logits(networks, x, logits, kinds, settings, context)
+            fits = len(x) * logits.shape[-1] <= rows_at_once(x, limit // 2)  # the maps of all classes
+            maps = through_logits(networks, passes if fits else None, x, logits, kinds, settings, context)
         else:
             maps = bound(function, settings, context)(stack(networks), x, uncertainty_target(kinds))
             check_maps(maps, name, (len(x), len(kinds), *x.shape[2:]))
@@ -150,6 +156,7 @@ def image_kind(channels: int) -> str:
 
 def through_logits(
     networks: Posterior,
+    passes: Sequence[Ahead] | None,
     x: Images,
     logits: Logits,
     kinds: Sequence[Kind],
@@ -159,12 +166,11 @@ def through_logits(
     """UA-Backprop, with what its settings leave to the relevance bound to it."""
     _, function = attributor(settings["relevance"], RELEVANCES, "relevance")
     own = {name: value for name, value in settings.items() if name not in UA_OPTIONS}
-    quiet = {**context, "progress": silent, "signed": False}
+    relevance = bound(function, own, {**context, "progress": silent, "signed": False})
     return ua_backprop(
-        networks,
         x,
         logits,
-        relevance=bound(function, own, quiet),
+        relevances=lambda: (partial(relevance, network) for network in networks) if passes is None else passes,
         together=function in BY_IMAGE,
         kinds=kinds,
         **{name: settings[name] for name in UA_OPTIONS if name != "relevance"},
@@ -209,20 +215,45 @@ def keep_freed_memory() -> None:
 def predict(posterior: Posterior, x: Images, memory: int) -> Logits:
     """Every network's logits, each checked."""
     rows = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
-    at_once = min(64, max(1, memory // (128 * rows[0].nbytes)))  # features of wide layers: 40 times their image
+    at_once = min(64, max(1, memory // (FEATURES * rows[0].nbytes)))
+    outputs = (
+        [(part, forward(network, part, index)) for part in rows.split(at_once)]
+        for index, network in enumerate(posterior)
+    )
+    return checked(outputs, len(posterior))[:, : len(x)]
+
+
+def checked(outputs: Iterable[Sequence[tuple[Images, Any]]], expected: int) -> Logits:
+    """The outputs of each network for some images at a time, if that is what logits look like."""
     logits: list[Tensor] = []
-    for index, network in enumerate(posterior):
-        parts: list[Tensor] = []
-        for part in rows.split(at_once):
-            out = forward(network, part, index)
-            check_output(out, index, part, logits[0].shape[-1] if logits else None, first=at_once * len(parts))
-            parts.append(out)
-        logits.append(torch.cat(parts)[: len(x)])
-    if len(logits) != len(posterior):
-        raise PosteriorError(f"The posterior says it has {len(posterior)} networks, but gave {len(logits)}.")
+    for index, parts in enumerate(outputs):
+        first = 0
+        for part, out in parts:
+            check_output(out, index, part, logits[0].shape[-1] if logits else None, first=first)
+            first += len(part)
+        logits.append(torch.cat([out for _, out in parts]))
+    if len(logits) != expected:
+        raise PosteriorError(f"The posterior says it has {expected} networks, but gave {len(logits)}.")
     stacked = torch.stack(logits)
     warn_if_probabilities(stacked)
     return stacked
+
+
+def ahead(networks: Posterior, x: Images, rescale: str, memory: int) -> list[Ahead] | None:
+    """Forward passes that serve for logits and relevance both, if those of all networks fit into the memory."""
+    room = memory // 4
+    if not 0 < len(networks) * len(x) * FEATURES * x[:1].nbytes <= room:
+        return None
+    passes: list[Ahead] = []
+    for network in networks:
+        try:
+            passes.append(Ahead(network, x, rescale=rescale, memory=memory // 2))
+        except Exception:
+            return None  # whatever is wrong, `predict` will say it
+        room -= passes[-1].bytes
+        if room < 0:
+            return None
+    return passes
 
 
 def forward(network: nn.Module, x: Images, index: int) -> Any:

@@ -1,26 +1,28 @@
 """z -> x: UA-Backprop (Wang et al., CVPR 2023). Shares of the uncertainty, carried to pixels by relevance maps."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 import torch
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from dubium.attribution._vjp import EachOwn
 from dubium.checks import check_maps, silent
 from dubium.class_sampling import FEW, class_weights, enough_classes, offsets, pilot_weights
 from dubium.softmax_share import softmax_share
-from dubium.types import KINDS, Attributor, Images, Kind, Logits, Maps, Posterior, Progress, Target
+from dubium.types import KINDS, Images, Kind, Logits, Maps, Progress, Target
 from dubium.uncertainty import shares
+
+Relevance = Callable[[Images, Target], Maps]
+"""Which pixels of x move each target, in one network."""
 
 
 def ua_backprop(
-    posterior: Posterior,
     x: Images,
     logits: Logits,
     *,
-    relevance: Attributor,
+    relevances: Callable[[], Iterable[Relevance]],
     together: bool,
     tau1: float,
     tau2: float,
@@ -34,16 +36,17 @@ def ua_backprop(
 ) -> Maps:
     """Carry the uncertainty back to pixels, through every sample and every class, or those that `classes` leaves.
 
-    `together`: the relevance knows targets that differ from image to image.
+    `relevances` gives that of each network; it is called when they are needed, perhaps more than once.
+    `together`: they know targets that differ from image to image.
     `extras["classes"]` receives what `classes="auto"` chose for each image.
     """
     on_probs = shares(logits)  # U -> g   (kinds, B, K)
     on_logits = softmax_share(on_probs, logits, tau1)  # g -> z   (S, kinds, B, K)
     through = partial(
         traced,
-        posterior,
         x,
-        relevance=located(relevance, tau2 if normalize else None),
+        relevances=relevances,
+        tau2=tau2 if normalize else None,
         together=together,
         memory=memory,
     )
@@ -61,23 +64,19 @@ def ua_backprop(
     return through(on_logits[:, wanted].to(x.dtype), sampled=sampled, progress=progress)  # z -> x   (B, kinds, H, W)
 
 
-def located(relevance: Attributor, tau2: float | None) -> Attributor:
+def located(relevance: Relevance, x: Images, target: Target, targets: int, tau2: float | None) -> Maps:
     """Relevance, checked, and as parts of a whole if there is a tau2."""
-
-    def where(network: nn.Module, x: Images, target: Target, targets: int) -> Maps:
-        maps = relevance(network, x, target)
-        check_maps(maps, "The relevance", (len(x), targets, *x.shape[2:]))
-        return maps if tau2 is None else pixel_softmax(maps, tau2)
-
-    return where
+    maps = relevance(x, target)
+    check_maps(maps, "The relevance", (len(x), targets, *x.shape[2:]))
+    return maps if tau2 is None else pixel_softmax(maps, tau2)
 
 
 def traced(
-    posterior: Posterior,
     x: Images,
     weights: Float[Tensor, "S T B K"],
     *,
-    relevance: Attributor,
+    relevances: Callable[[], Iterable[Relevance]],
+    tau2: float | None,
     together: bool,
     sampled: bool,
     memory: int,
@@ -86,12 +85,12 @@ def traced(
     """The sum of all classes' relevance maps, each times its weights; the mean over networks."""
     maps = x.new_zeros(len(x), weights.shape[1], *x.shape[2:])
     rows = rows_at_once(x, memory)
-    for s, (weight, network) in enumerate(zip(weights, posterior, strict=True)):
+    for s, (weight, relevance) in enumerate(zip(weights, relevances(), strict=True)):
         for images, parts in drawn(weight, rows, together) if sampled else chunks(len(x), weight.shape[-1], rows):
             for classes in parts:
                 target = only(classes)
                 part = torch.stack([target(of_kind) for of_kind in weight[:, images]])  # (T, B, K)
-                where = relevance(network, x[images], target, part.shape[-1])  # (B, K, H, W)
+                where = located(relevance, x[images], target, part.shape[-1], tau2)  # (B, K, H, W)
                 maps[images] += torch.einsum("tbk,bkhw->bthw", part, where) / len(weights)
             progress(s * len(x) + images.stop, len(weights) * len(x))
     return maps

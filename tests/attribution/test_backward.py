@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from dubium.attribution._backward import SUITS, faster, own_backward
+from dubium.attribution._backward import Backward
 from dubium.attribution._vjp import batched_vjp
 
 
@@ -18,6 +18,18 @@ class Flattened(nn.Module):
         return self.how(self.features(x))
 
 
+class Twice(torch.autograd.Function):
+    """A user's own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+
 class Doubled(nn.Conv2d):
     """A subclass whose forward is not that of its parent."""
 
@@ -25,13 +37,27 @@ class Doubled(nn.Conv2d):
         return 2 * super().forward(x)
 
 
-def normalised(channels: int) -> nn.BatchNorm2d:
-    layer = nn.BatchNorm2d(channels)
+def normalised(channels: int, kind=nn.BatchNorm2d) -> nn.Module:
+    layer = kind(channels)
     layer.running_mean.normal_()
     layer.running_var.uniform_(0.5, 2)
     nn.init.normal_(layer.weight)
     nn.init.normal_(layer.bias)
     return layer
+
+
+def branched(x):
+    """Of a feature that has several readers, or is broadcast, every use counts."""
+    rectified = x.relu()
+    return torch.cat(
+        [F.max_pool2d(rectified, 2).flatten(1), (rectified + x.mean((0, 2, 3))[:, None, None]).mean(1).flatten(1)], 1
+    )
+
+
+def several(x):
+    """Nodes with several outputs, of which not all are used."""
+    one, _, three = x.chunk(3, 1)
+    return torch.add(one, three.detach() * three, alpha=2).flatten(1)[:, 1:]
 
 
 def flat(x):
@@ -42,6 +68,7 @@ def seen(x):
     return x.view(len(x), -1)
 
 
+MEAN, VAR = torch.randn(4).double(), torch.rand(4).double() + 0.5
 NETWORKS = {
     "one channel": (1, [nn.Conv2d(1, 3, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(3, 2, 2, dilation=2)], flat),
     "strides": (3, [nn.Conv2d(3, 4, (3, 2), stride=(2, 3), padding=(1, 0)), nn.ReLU(), nn.Conv2d(4, 2, 2)], flat),
@@ -56,6 +83,18 @@ NETWORKS = {
     "subclass": (2, [Doubled(2, 4, 2), nn.ReLU(), nn.Conv2d(4, 2, 2)], flat),
     "view": (2, [nn.Conv2d(2, 4, 2), nn.ReLU()], seen),
     "group norm": (2, [nn.Conv2d(2, 4, 2), nn.GroupNorm(2, 4)], flat),
+    "relu of two readers": (2, [nn.Conv2d(2, 4, 2)], branched),
+    "norm of two readers": (2, [nn.Conv2d(2, 4, 2)], lambda x: (F.batch_norm(x, MEAN, VAR) + x).mean((-1, -2))),
+    "norm without weight": (2, [nn.Conv2d(2, 4, 2)], lambda x: F.batch_norm(x, MEAN, VAR).flatten(1)),
+    "norm after a norm": (2, [nn.Conv2d(2, 4, 2), normalised(4), normalised(4), nn.ReLU()], flat),
+    "outputs": (2, [nn.Conv2d(2, 6, 2)], several),
+    "norm in one dimension": (2, [nn.Flatten(2), nn.Conv1d(2, 3, 4), normalised(3, nn.BatchNorm1d), nn.ReLU()], flat),
+    "norm after transposed": (2, [nn.ConvTranspose2d(2, 3, 3, stride=2), normalised(3)], lambda x: x.mean((2, 3))),
+    "one channel, normalised": (1, [nn.Conv2d(1, 3, (3, 2), (1, 2), (0, 1)), normalised(3), nn.ReLU()], flat),
+    "transposed": (2, [nn.ConvTranspose2d(2, 3, 3, stride=2), nn.ReLU()], lambda x: x.mean((2, 3))),
+    "a Function": (2, [nn.Conv2d(2, 4, 2)], lambda x: Twice.apply(x).mean((2, 3), keepdim=True).flatten(1)),
+    "dense": (2, [nn.Flatten(), nn.Linear(220, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3, bias=False)], flat),
+    "one dimension": (2, [nn.Flatten(2), nn.Conv1d(2, 3, 4), nn.ReLU(), nn.MaxPool1d(2)], flat),
     "functional": (2, [nn.Conv2d(2, 4, 2)], lambda x: F.relu(F.group_norm(x, 2)).mean((2, 3))),
 }  # fmt: skip
 
@@ -84,17 +123,26 @@ def test_of_equal_maxima_the_first_is_meant():
     assert slopes[0, 0, 0].nonzero().tolist() == [[0, 0]]
 
 
-@pytest.mark.parametrize(("name", "suits"), [("pooled", True), ("view", False), ("group norm", False)])
-def test_networks_that_need_their_own_layout_are_left_alone(name, suits):
-    network, x = network_and_images(name)
-    with faster(network, x):
-        out = network(x.clone().requires_grad_())
-    assert SUITS[network] is suits
-    torch.testing.assert_close(out, network(x), rtol=0, atol=1e-12)
+def test_a_leaf_without_a_way_to_it_has_no_slope():
+    x, other = torch.randn(2, 3, requires_grad=True), torch.randn(4, requires_grad=True)
+    slopes = Backward(x * x, [other, x])(torch.ones(5, 2, 3))
+    assert slopes[0].shape == (5, 4)
+    assert not slopes[0].any()
+    torch.testing.assert_close(slopes[1], (2 * x).detach().expand(5, 2, 3))
 
 
-def test_no_hook_stays():
-    network, x = network_and_images("normalised")
-    with own_backward(network), pytest.raises(RuntimeError):
-        network(x[:, :1])
-    assert not any(layer._forward_hooks for layer in network.modules())
+@pytest.mark.parametrize("function", [lambda x: F.conv2d(x, x[:, :, :2, :2]), lambda x: F.linear(x, x[0, 0])])
+def test_weights_that_depend_on_x_count(function):
+    x = torch.randn(1, 2, 4, 4, dtype=torch.float64, requires_grad=True)
+    out = function(x)
+    (expected,) = torch.autograd.grad(out, x, torch.ones_like(out), retain_graph=True)
+    torch.testing.assert_close(Backward(out, [x])(torch.ones_like(out)[None])[0][0], expected)
+
+
+def test_targets_taken_in_parts_find_the_same_slopes():
+    """What a rule prepares serves every part."""
+    network, x = network_and_images("pooled")
+    with torch.no_grad():
+        torch.testing.assert_close(
+            batched_vjp(network, x, flat), batched_vjp(network, x, flat, memory=1), rtol=1e-12, atol=0
+        )

@@ -6,7 +6,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._backward import faster
 from dubium.attribution._vjp import cost, pullbacks, scored
 from dubium.errors import OptionError, lookup
 from dubium.types import Images, Maps, Progress, Target
@@ -22,7 +21,7 @@ def slopes_along(
     network: nn.Module, x: Images, target: Target, path: Path, steps: int, *, memory: int, progress: Progress
 ) -> Iterator[tuple[slice, Int[Tensor, " n"], Float[Tensor, "n b T C H W"]]]:
     """Slopes of every target at every step: some images and some steps at a time, as many as memory and cache allow."""
-    points, targets = cost(network, x, target).chunks(len(x) * steps, memory)
+    points, _ = cost(network, x, target).chunks(len(x) * steps, memory)
     images = max(1, min(len(x), points // steps))
     count = max(1, min(steps, points // images))
     numbers = torch.arange(steps, device=x.device)
@@ -30,9 +29,8 @@ def slopes_along(
         which = slice(first, min(len(x), first + images))
         for some in numbers.split(count):
             there = path(which, some)
-            with faster(network, x):
-                at, scores = scored(network, there.flatten(0, 1), target)
-            slopes = torch.cat([pulled for (pulled,) in pullbacks(scores, [at], targets)])
+            at, scores = scored(network, there.flatten(0, 1), target)
+            slopes = torch.cat([pulled for (pulled,) in pullbacks(scores, [at], memory)])
             yield which, some, slopes.view(-1, *there.shape).movedim(0, 2)
             progress(first * steps + (which.stop - first) * (int(some[-1]) + 1), len(x) * steps)
 

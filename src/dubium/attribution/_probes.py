@@ -18,8 +18,6 @@ from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
 
-from dubium.attribution._backward import affine
-
 LINEAR = (_ConvNd, nn.Linear)
 HOMOGENEOUS = (
     *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.Identity, nn.Flatten, nn.Unflatten, nn.Upsample, nn.PixelShuffle),
@@ -40,7 +38,8 @@ class Bias:
 
 
 Term = Callable[[Tensor, Bias], Tensor]
-"""From the gradient at a layer's output and its bias, what is wanted of their product: a map, or a number, an image."""
+"""From the gradients of all targets at a layer's output, and its bias, what is wanted of their product: for each target
+and image a map, or a number."""
 
 
 class Probe(torch.autograd.Function):
@@ -48,12 +47,8 @@ class Probe(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, out: Tensor, _probe: Tensor, bias: Bias, term: Term) -> Tensor:
-        ctx.bias, ctx.term = bias, term
+        ctx.pull = (lambda gradient: gradient), (lambda gradient: term(gradient, bias))
         return out.clone()  # a new tensor leaves the layer, so in-place activations are harmless
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        return gradient, ctx.term(gradient, ctx.bias), None, None
 
 
 @contextmanager
@@ -85,7 +80,7 @@ def probed(network: nn.Module, images: int, term: Term, *, spatial: bool) -> Ite
         return None if bias is None else add(out, bias.detach(), last=isinstance(layer, nn.Linear))
 
     def norm(layer: nn.Module, _args: Any, out: Tensor) -> Tensor:
-        return add(out, affine(layer)[1], last=False)
+        return add(out, shift(layer), last=False)
 
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         waiting[layer] = implicit_bias(layer, args, kwargs)  # now: a layer that works in place overwrites its input
@@ -111,6 +106,16 @@ def probed(network: nn.Module, images: int, term: Term, *, spatial: bool) -> Ite
     finally:
         for handle in handles:
             handle.remove()
+
+
+def shift(layer: nn.Module) -> Tensor:
+    """The bias of a BatchNorm layer in eval mode."""
+    assert isinstance(layer, _BatchNorm)
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    bias = -layer.running_mean * (layer.running_var + layer.eps).rsqrt()
+    bias = bias if layer.weight is None else bias * layer.weight.detach()
+    return bias if layer.bias is None else bias + layer.bias.detach()
 
 
 def zeros_like(out: Tensor) -> Tensor:

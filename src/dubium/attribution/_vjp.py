@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from dubium.attribution._backward import faster
+from dubium.attribution._backward import Backward
 from dubium.errors import OptionError
 from dubium.types import Images, Scores, Target
 
@@ -100,12 +100,11 @@ def batched_vjp(
     network: nn.Module, x: Images, target: Target, *, memory: int = DEFAULT_MEMORY
 ) -> Float[Tensor, "B T C H W"]:
     """The slope of each target at each pixel."""
-    images, targets = cost(network, x, target).chunks(len(x), memory)
+    images, _ = cost(network, x, target).chunks(len(x), memory)
     slopes: list[Tensor] = []
     for part, own in in_parts(x, target, images):
-        with faster(network, part):
-            at, scores = scored(network, part, own)
-        slopes.append(torch.cat([pulled for (pulled,) in pullbacks(scores, [at], targets)]).movedim(0, 1))
+        at, scores = scored(network, part, own)
+        slopes.append(torch.cat([slope for (slope,) in pullbacks(scores, [at], memory)]).movedim(0, 1))
     return torch.cat(slopes)
 
 
@@ -116,32 +115,41 @@ def in_parts(x: Images, target: Target, size: int) -> Iterator[tuple[Images, Tar
         yield x[images], part_of(target, images)
 
 
+def differentiable(network: nn.Module, x: Images) -> tuple[Images, Any]:
+    """A copy of x, and the network's output there, with a graph from one to the other.
+
+    Its parameters are frozen meanwhile, so that nothing is kept or computed for their sake.
+    """
+    learning = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    try:
+        for parameter in learning:
+            parameter.requires_grad_(False)
+        with torch.enable_grad():
+            at = x.detach().clone().requires_grad_()
+            return at, network(at.clone())  # copied again, since a first layer may work in place
+    finally:
+        for parameter in learning:
+            parameter.requires_grad_(True)
+
+
 def scored(network: nn.Module, x: Images, target: Target) -> tuple[Images, Scores]:
-    """A copy of x, and the targets there, with a graph from one to the other.
+    """A copy of x, and the targets there, with a graph from one to the other."""
+    at, output = differentiable(network, x)
+    return at, aimed(at, output, target)
 
-    The parameters are detached, so that nothing is kept or computed for their sake; the network itself is not changed.
-    """
+
+def aimed(at: Images, output: Any, target: Target) -> Scores:
+    """The targets, of an output at some images."""
     with torch.enable_grad():
-        at = x.detach().clone().requires_grad_()
-        frozen = {name: p.detach() for name, p in network.named_parameters() if p.requires_grad}
-        # copied again, since a first layer may work in place
-        output = torch.func.functional_call(network, frozen, (at.clone(),)) if frozen else network(at.clone())
         scores = target(output)
-        return at, scores if scores.requires_grad else scores + 0 * at.flatten(1)[:, :1]  # one that ignores x
+        return scores if scores.requires_grad else scores + 0 * at.flatten(1)[:, :1]  # one that ignores x
 
 
-def pullbacks(scores: Scores, inputs: Sequence[Tensor], size: int) -> Iterator[Sequence[Tensor]]:
-    """Gradients of the scores at each input, targets first, `size` targets at a time.
-
-    `torch.func.vmap` folds the targets into the batch of each backward kernel; `is_grads_batched` would loop over them.
-    """
-
-    def pull(cotangent: Scores) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(
-            scores, inputs, cotangent, retain_graph=True, allow_unused=True, materialize_grads=True
-        )
-
+def pullbacks(scores: Scores, inputs: Sequence[Tensor], memory: int) -> Iterator[Sequence[Tensor]]:
+    """Gradients of the scores at each input, targets first, as many targets at a time as the memory allows."""
+    pull = Backward(scores, inputs)
     images, targets = scores.shape
+    _, at_once = Cost(targets, 1, 4 * pull.widest * scores.element_size()).chunks(1, memory)
     eye = torch.eye(targets, dtype=scores.dtype, device=scores.device)[:, None].expand(-1, images, -1)
-    for cotangents in eye.split(size):
-        yield torch.func.vmap(pull)(cotangents)
+    for cotangents in eye.split(at_once):
+        yield pull(cotangents)

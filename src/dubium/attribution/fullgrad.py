@@ -1,21 +1,26 @@
 """FullGrad (Srinivas and Fleuret, 2019, arXiv:1905.00780): gradient times input, plus gradient times every bias."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import count
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from dubium.attribution._backward import faster
+from dubium.attribution._graph import held
 from dubium.attribution._probes import Bias, Term, probed
-from dubium.attribution._vjp import DEFAULT_MEMORY, Cost, cost, in_parts, pullbacks, scored, sized
+from dubium.attribution._vjp import DEFAULT_MEMORY, aimed, cost, differentiable, in_parts, part_of, pullbacks
 from dubium.errors import lookup
 from dubium.models.normalized import Normalized
 from dubium.posteriors.stack import Stack
 from dubium.types import Images, Maps, Target
 
 EPS = 1e-6  # of the reference code
+
+Total = Callable[[Sequence[Tensor], Images], Float[Tensor, "t B H W"]]
+"""From the terms of all layers to maps of the images' size."""
 
 
 def fullgrad(
@@ -29,16 +34,57 @@ def fullgrad(
     term, total = lookup("rescale", RESCALE, rescale)
     network, x = past_normalisation(network, x)
     maps: list[Maps] = []
-    for part, pulled in full_gradients(network, x, target, term, memory, spatial=True):
-        maps.append(torch.cat([total(terms, part) for terms in pulled]).movedim(0, 1))
+    for part, own in in_parts(x, target, images_at_once(network, x, target, memory)):
+        maps.append(Passed(network, part, term).maps(own, total, memory))
     return torch.cat(maps)
+
+
+class Ahead:
+    """FullGrad whose forward pass is done, and whose logits are known, before the target is."""
+
+    def __init__(self, network: nn.Module, x: Images, *, rescale: str, memory: int) -> None:
+        term, self.total = lookup("rescale", RESCALE, rescale)
+        network, x = past_normalisation(network, x)
+        self.memory, self.size = memory, images_at_once(network, x, lambda output: output, memory)
+        self.parts = [Passed(network, part, term) for part in x.split(self.size)]
+        weights = sum(parameter.nbytes for parameter in network.parameters())
+        self.bytes = weights + x.element_size() * sum(held(part.output) for part in self.parts)
+
+    @property
+    def outputs(self) -> list[tuple[Images, Any]]:
+        return [(part.at, part.output) for part in self.parts]
+
+    def __call__(self, _x: Images, target: Target) -> Maps:
+        own = (part_of(target, slice(start, start + self.size)) for start in count(0, self.size))
+        maps = [part.maps(its, self.total, self.memory) for part, its in zip(self.parts, own, strict=False)]
+        return torch.cat(maps)
+
+
+class Passed:
+    """Images that have gone through a network, ready to be asked about any target."""
+
+    def __init__(self, network: nn.Module, x: Images, term: Term, *, spatial: bool = True) -> None:
+        with probed(network, len(x), term, spatial=spatial) as self.probes:
+            self.at, self.output = differentiable(network, x)
+
+    def terms(self, target: Target, memory: int) -> Iterator[Sequence[Tensor]]:
+        """The terms of the input and of every bias, for some targets at a time."""
+        return pullbacks(aimed(self.at, self.output, target), self.probes, memory)
+
+    def maps(self, target: Target, total: Total, memory: int) -> Maps:
+        return torch.cat([total(terms, self.at) for terms in self.terms(target, memory)]).movedim(0, 1)
+
+
+def images_at_once(network: nn.Module, x: Images, target: Target, memory: int) -> int:
+    return cost(network, x, target).chunks(len(x), memory)[0] if len(x) > 1 else 1
 
 
 def fullgrad_completeness(network: nn.Module, x: Images, target: Target, *, memory: int) -> Float[Tensor, "B T"]:
     """How far input and bias terms are from adding up to each target, relative to its size if that exceeds 1."""
     network, x = past_normalisation(network, x)
     sums: list[Tensor] = []
-    for _, pulled in full_gradients(network, x, target, everything, memory, spatial=False):
+    for part, own in in_parts(x, target, images_at_once(network, x, target, memory)):
+        pulled = Passed(network, part, everything, spatial=False).terms(own, memory)
         sums.append(torch.cat([torch.stack(list(terms)).sum(0) for terms in pulled]).T)
     value = target(network(x.clone()))
     return (value - torch.cat(sums)).abs() / value.abs().clamp(min=1)
@@ -55,53 +101,39 @@ def past_normalisation(network: nn.Module, x: Images) -> tuple[nn.Module, Images
     return network, x
 
 
-def full_gradients(
-    network: nn.Module, x: Images, target: Target, term: Term, memory: int, *, spatial: bool
-) -> Iterator[tuple[Images, Iterator[Sequence[Tensor]]]]:
-    """For some images at a time, and for some targets at a time, the terms of the input and of every bias."""
-    images = cost(network, x, target).chunks(len(x), memory)[0] if len(x) > 1 else 1
-    for part, own in in_parts(x, target, images):
-        with (
-            faster(network, part),
-            sized(network) as sizes,
-            probed(network, len(part), term, spatial=spatial) as probes,
-        ):
-            _, scores = scored(network, part, own)
-        _, targets = Cost.of([part.nbytes, *sizes], scores.shape[1]).chunks(1, memory)
-        yield part, pullbacks(scores, probes, targets)
-
-
-def everything(gradient: Tensor, bias: Bias) -> Float[Tensor, " B"]:
+def everything(gradient: Tensor, bias: Bias) -> Float[Tensor, "t B"]:
     """The sum of all of the term."""
-    value = bias.value
-    if not bias.implicit:
-        value = value.view(-1, *[1] * (gradient.ndim - 1 - bias.channels % gradient.ndim))
-    return (gradient * value).flatten(1).sum(1)
+    term = (
+        gradient * bias.value
+        if bias.implicit
+        else (gradient if bias.channels == -1 else gradient.movedim(2, -1)) * bias.value
+    )
+    return term.flatten(2).sum(2)
 
 
-def printed(gradient: Tensor, bias: Bias) -> Float[Tensor, "B h w"]:
+def printed(gradient: Tensor, bias: Bias) -> Float[Tensor, "t B h w"]:
     """Equation 10: the channel mean of the absolute term."""
     return absolute(gradient, bias).mean(-1)
 
 
-def reference(gradient: Tensor, bias: Bias) -> Float[Tensor, "B h w"]:
+def reference(gradient: Tensor, bias: Bias) -> Float[Tensor, "t B h w"]:
     """The absolute term in [0, 1] over channels and pixels together, summed over channels.
 
     Its numbers are not rescaled one by one: their channel sum is `(sum - C lo) / (hi - lo + eps)`.
     """
     term = absolute(gradient, bias)
-    low, high = (end[:, None, None] for end in (term.flatten(1).amin(1), term.flatten(1).amax(1)))
+    low, high = (end[..., None, None] for end in (term.flatten(2).amin(2), term.flatten(2).amax(2)))
     return (term.sum(-1) - term.shape[-1] * low) / (high - low + EPS)
 
 
-def absolute(gradient: Tensor, bias: Bias) -> Float[Tensor, "B h w C"]:
+def absolute(gradient: Tensor, bias: Bias) -> Float[Tensor, "t B h w C"]:
     """The absolute term, channels last."""
     if bias.implicit:
         gradient = gradient * bias.value
-        return (gradient if bias.channels == -1 else gradient.movedim(1, -1)).abs().contiguous()
-    gradient = (gradient if bias.channels == -1 else gradient.movedim(1, -1)).contiguous()
-    by_row = bias.value.repeat(gradient.shape[2])  # one long inner loop instead of many short ones
-    return (gradient.flatten(2) * by_row).abs_().view_as(gradient)
+        return (gradient if bias.channels == -1 else gradient.movedim(2, -1)).abs().contiguous()
+    gradient = (gradient if bias.channels == -1 else gradient.movedim(2, -1)).contiguous()
+    by_row = bias.value.repeat(gradient.shape[3])  # one long inner loop instead of many short ones
+    return (gradient.flatten(3) * by_row).abs_().view_as(gradient)
 
 
 def summed(terms: Sequence[Tensor], x: Images) -> Float[Tensor, "t B H W"]:
@@ -124,7 +156,7 @@ def summed_and_rescaled(terms: Sequence[Tensor], x: Images) -> Float[Tensor, "t 
     return (maps - low) / (high - low + EPS)
 
 
-RESCALE: dict[str, tuple[Term, Callable[[Sequence[Tensor], Images], Tensor]]] = {
+RESCALE: dict[str, tuple[Term, Total]] = {
     "reference": (reference, summed_and_rescaled),
     "none": (printed, summed),
 }

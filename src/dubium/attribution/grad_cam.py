@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.nn.modules.conv import _ConvNd
 
-from dubium.attribution._backward import faster
 from dubium.attribution._probes import zeros_like
 from dubium.attribution._vjp import DEFAULT_MEMORY, cost, pullbacks, scored
 from dubium.errors import OptionError, UnknownNameError, unknown
@@ -30,14 +29,14 @@ def grad_cam(
     """
     members = list(network.networks) if isinstance(network, Stack) else [network]
     chosen = {chosen_layer(member, x[:1], layer) for member in members}
-    images, targets = cost(network, x, target).chunks(len(x), memory)
+    images, _ = cost(network, x, target).chunks(len(x), memory)
     maps: list[Maps] = []
     for part in x.split(images):
-        with faster(network, part), watched(chosen) as features:
+        with watched(chosen) as features:
             _, scores = scored(network, part, target)
         last = list(features.values())
         rows = []
-        for gradients in pullbacks(scores, [probe for _, probe in last], targets):
+        for gradients in pullbacks(scores, [probe for _, probe in last], memory):
             cams = [weighted(g, features, part) for g, (features, _) in zip(gradients, last, strict=True)]
             rows.append(torch.stack(cams).mean(0))
         maps.append(torch.cat(rows).movedim(0, 1))

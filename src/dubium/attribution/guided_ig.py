@@ -56,9 +56,9 @@ def guided_ig(
 
 def own_slope(network: nn.Module, at: Images, target: Target, which: Int[Tensor, " B"]) -> Images:
     """The slope, at each point, of that point's own target."""
-    at, scores = scored(network, at, target)  # not `faster`: pixels are sorted by slopes, to the last bit
+    at, scores = scored(network, at, target)
     own = torch.zeros_like(scores).scatter_(1, which[:, None], 1)
-    return torch.autograd.grad(scores, at, own)[0]
+    return torch.autograd.grad(scores, at, own)[0]  # autograd's: pixels are sorted by slopes, to the last bit
 
 
 def walk(slope: Slope, begin: Rows, end: Rows, steps: int) -> Rows:
