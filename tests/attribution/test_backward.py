@@ -90,7 +90,7 @@ NETWORKS = {
     "outputs": (2, [nn.Conv2d(2, 6, 2)], several),
     "norm in one dimension": (2, [nn.Flatten(2), nn.Conv1d(2, 3, 4), normalised(3, nn.BatchNorm1d), nn.ReLU()], flat),
     "norm after transposed": (2, [nn.ConvTranspose2d(2, 3, 3, stride=2), normalised(3)], lambda x: x.mean((2, 3))),
-    "one channel, normalised": (1, [nn.Conv2d(1, 3, (3, 2), (1, 2), (0, 1)), normalised(3), nn.ReLU()], flat),
+    "one channel, normalised": (1, [nn.Conv2d(1, 3, (3, 2), (1, 2), (0, 1), (2, 3)), normalised(3), nn.ReLU()], flat),
     "transposed": (2, [nn.ConvTranspose2d(2, 3, 3, stride=2), nn.ReLU()], lambda x: x.mean((2, 3))),
     "a Function": (2, [nn.Conv2d(2, 4, 2)], lambda x: Twice.apply(x).mean((2, 3), keepdim=True).flatten(1)),
     "dense": (2, [nn.Flatten(), nn.Linear(220, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3, bias=False)], flat),
