@@ -131,7 +131,9 @@ def test_a_leaf_without_a_way_to_it_has_no_slope():
     torch.testing.assert_close(slopes[1], (2 * x).detach().expand(5, 2, 3))
 
 
-@pytest.mark.parametrize("function", [lambda x: F.conv2d(x, x[:, :, :2, :2]), lambda x: torch.addmm(x[0, 0], x[0, 0], x[0, 1])])
+@pytest.mark.parametrize(
+    "function", [lambda x: F.conv2d(x, x[:, :, :2, :2]), lambda x: torch.addmm(x[0, 0], x[0, 0], x[0, 1])]
+)
 def test_weights_that_depend_on_x_count(function):
     x = torch.randn(1, 2, 4, 4, dtype=torch.float64, requires_grad=True)
     out = function(x)
