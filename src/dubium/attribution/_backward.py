@@ -11,21 +11,28 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from dubium.attribution._graph import Node, Step, leading_to
 from dubium.attribution._rules import RULES
 
 Gradients = dict[int, Tensor]  # by a node's outputs
+Take = Callable[[Tensor], Tensor]
 
 
 class Backward:
-    """From (targets, *cotangents of an output) to the gradients at some leaves, targets first."""
+    """From (targets, *cotangents of an output) to gradients, targets first, where they are wanted.
 
-    def __init__(self, output: Tensor, leaves: Sequence[Tensor]) -> None:
-        steps = leading_to(leaves, output.grad_fn)
-        self.output, self.leaves = (output.grad_fn, output.output_nr), leaves
-        self.rules = [(step.node, step.edges, rule_of(step)) for step in steps if step.edges]
-        self.ends = {id(step.node.variable): step.node for step in steps if not step.edges}
+    What is wanted comes with a function of the gradient, called while that is at hand, so that none has to be kept.
+    """
+
+    def __init__(self, output: Tensor, wanted: Sequence[tuple[GradientEdge, Take]]) -> None:
+        self.output, self.wanted = get_gradient_edge(output), wanted
+        self.takes: dict[Node, list[int]] = defaultdict(list)
+        for index, (edge, _) in enumerate(wanted):
+            self.takes[edge.node].append(index)
+        steps = leading_to(self.takes, self.output.node)
+        self.rules = [(step.node, step.edges, rule_of(step)) for step in steps]
 
     @property
     def widest(self) -> int:
@@ -34,16 +41,20 @@ class Backward:
 
     def __call__(self, cotangents: Tensor) -> list[Tensor]:
         at: dict[Node, Gradients] = defaultdict(dict)
-        node, place = self.output
-        at[node][place] = cotangents
+        at[self.output.node][self.output.output_nr] = cotangents
+        taken: dict[int, Tensor] = {}
         for node, edges, rule in self.rules:
-            for (_, below, place), gradient in zip(edges, rule(at.pop(node)), strict=True):
+            gradients = at.pop(node)
+            for index in self.takes.get(node, ()):
+                edge, take = self.wanted[index]
+                if edge.output_nr in gradients:
+                    taken[index] = take(gradients[edge.output_nr])
+            for (_, below, place), gradient in zip(edges, rule(gradients) if edges else (), strict=True):
                 gradient, there = fitted(gradient, below._input_metadata[place].shape), at[below]
                 there[place] = there[place] + gradient if place in there else gradient
-        found = [at[self.ends[id(leaf)]][0] if id(leaf) in self.ends else None for leaf in self.leaves]
         return [
-            leaf.new_zeros(()).expand(len(cotangents), *leaf.shape) if gradient is None else gradient
-            for gradient, leaf in zip(found, self.leaves, strict=True)
+            taken[index] if index in taken else take(zeros(edge.node._input_metadata[edge.output_nr], len(cotangents)))
+            for index, (edge, take) in enumerate(self.wanted)
         ]
 
 
@@ -57,9 +68,6 @@ def fitted(gradient: Tensor, shape: Sequence[int]) -> Tensor:
 
 def rule_of(step: Step) -> Callable[[Gradients], Sequence[Tensor]]:
     """From the gradients at the node's outputs to those at the inputs that lead on."""
-    pull = getattr(step.node, "pull", None)  # a Function of ours brings its own, one for each input
-    if pull is not None:
-        return lambda gradients: [pull[i](gradients[0]) for i in step.inputs]
     rule = RULES[step.name](step) if step.name in RULES else None
     return by_autograd(step) if rule is None else lambda gradients: rule(gradients[0])
 
@@ -77,5 +85,5 @@ def by_autograd(step: Step) -> Callable[[Gradients], Sequence[Tensor]]:
     return torch.func.vmap(one)
 
 
-def zeros(about: Any) -> Tensor:
-    return torch.zeros((), dtype=about.dtype, device=about.device).expand(about.shape)
+def zeros(about: Any, *targets: int) -> Tensor:
+    return torch.zeros((), dtype=about.dtype, device=about.device).expand(*targets, *about.shape)

@@ -1,21 +1,20 @@
-"""The graph that autograd recorded, as far as it leads to some leaves."""
+"""The graph that autograd recorded, as far as it leads where gradients are wanted."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
-
-from torch import Tensor
 
 Node = Any  # torch's type for nodes does not know what they have saved
 
 
 @dataclass(eq=False)
 class Step:
-    """A node on the way from an output to the leaves."""
+    """A node on the way from an output to those where gradients are wanted."""
 
     node: Node
     edges: list[tuple[int, Node, int]]  # which of its inputs lead on, each to which output of which node
+    wanted: bool
     above: list["Step"] = field(default_factory=list)
     below: list["Step"] = field(default_factory=list)
 
@@ -33,9 +32,8 @@ class Step:
         return tuple(self.node._input_metadata[0].shape)
 
 
-def leading_to(leaves: Sequence[Tensor], root: Node) -> list[Step]:
-    """The nodes between the root and the leaves, each before those that follow it."""
-    wanted = {id(leaf) for leaf in leaves}
+def leading_to(wanted: Collection[Node], root: Node) -> list[Step]:
+    """The nodes between the root and those wanted, each before those that follow it."""
     found: dict[Node, Step | None] = {}
     order: list[Step] = []
     stack = [(root, False)]
@@ -43,8 +41,8 @@ def leading_to(leaves: Sequence[Tensor], root: Node) -> list[Step]:
         node, complete = stack.pop()
         if complete:
             edges = [(i, *edge) for i, edge in enumerate(node.next_functions) if found.get(edge[0])]
-            if edges or id(getattr(node, "variable", None)) in wanted:
-                found[node] = step = Step(node, edges)
+            if edges or node in wanted:
+                found[node] = step = Step(node, edges, node in wanted)
                 order.append(step)
         elif node is not None and node not in found:
             found[node] = None

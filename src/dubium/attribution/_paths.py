@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._vjp import cost, pullbacks, scored
+from dubium.attribution._vjp import cost, scored, slopes
 from dubium.errors import OptionError, lookup
 from dubium.types import Images, Maps, Progress, Target
 
@@ -30,8 +30,8 @@ def slopes_along(
         for some in numbers.split(count):
             there = path(which, some)
             at, scores = scored(network, there.flatten(0, 1), target)
-            slopes = torch.cat([pulled for (pulled,) in pullbacks(scores, [at], memory)])
-            yield which, some, slopes.view(-1, *there.shape).movedim(0, 2)
+            found = torch.cat([pulled for (pulled,) in slopes(scores, [at], memory)])
+            yield which, some, found.view(-1, *there.shape).movedim(0, 2)
             progress(first * steps + (which.stop - first) * (int(some[-1]) + 1), len(x) * steps)
 
 
@@ -52,10 +52,10 @@ def straight_line(
         return start[images] + ((some + 0.5) / steps).to(x).view(-1, 1, 1, 1, 1) * (x - start)[images]
 
     total: list[Tensor] = []
-    for _, some, slopes in slopes_along(network, x, target, path, steps, memory=memory, progress=progress):
+    for _, some, found in slopes_along(network, x, target, path, steps, memory=memory, progress=progress):
         if some[0] == 0:
-            total.append(torch.zeros_like(slopes[0]))
-        total[-1] += slopes.sum(0)
+            total.append(torch.zeros_like(found[0]))
+        total[-1] += found.sum(0)
     return torch.cat(total) * ((x - start) / steps)[:, None]
 
 

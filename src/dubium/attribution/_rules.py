@@ -76,7 +76,7 @@ def is_folded(step: Step) -> bool:
     """Whether this is a BatchNorm, and all that a convolution leads to: they make one, of other weights."""
     if step.name != NORM or step.node._saved_training or step.inputs != [0]:
         return False
-    return is_convolution(step.below[0]) and len(step.below[0].above) == 1
+    return is_convolution(step.below[0]) and serves_only_one(step.below[0])
 
 
 def is_convolution(step: Step) -> bool:
@@ -191,8 +191,14 @@ def has_squares(pooling: Node) -> bool:
 
 def hides_relu(step: Step) -> bool:
     """Whether this pools squares, and is all that a ReLU leads to: its rule then hides what that would."""
-    below = step.below[0]
-    return step.name == POOLING and has_squares(step.node) and below.name == RELU and len(below.above) == 1
+    if step.name != POOLING or not has_squares(step.node):
+        return False
+    return step.below[0].name == RELU and serves_only_one(step.below[0])
+
+
+def serves_only_one(step: Step) -> bool:
+    """Whether the gradient here is of use only to those below, which may find it half done."""
+    return len(step.above) == 1 and not step.wanted
 
 
 RULES: dict[str, Callable[[Step], Rule | None]] = {

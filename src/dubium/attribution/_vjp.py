@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from dubium.attribution._backward import Backward
+from dubium.attribution._backward import Backward, Take
 from dubium.errors import OptionError
 from dubium.types import Images, Scores, Target
 
@@ -101,11 +102,11 @@ def batched_vjp(
 ) -> Float[Tensor, "B T C H W"]:
     """The slope of each target at each pixel."""
     images, _ = cost(network, x, target).chunks(len(x), memory)
-    slopes: list[Tensor] = []
+    found: list[Tensor] = []
     for part, own in in_parts(x, target, images):
         at, scores = scored(network, part, own)
-        slopes.append(torch.cat([slope for (slope,) in pullbacks(scores, [at], memory)]).movedim(0, 1))
-    return torch.cat(slopes)
+        found.append(torch.cat([slope for (slope,) in slopes(scores, [at], memory)]).movedim(0, 1))
+    return torch.cat(found)
 
 
 def in_parts(x: Images, target: Target, size: int) -> Iterator[tuple[Images, Target]]:
@@ -145,9 +146,14 @@ def aimed(at: Images, output: Any, target: Target) -> Scores:
         return scores if scores.requires_grad else scores + 0 * at.flatten(1)[:, :1]  # one that ignores x
 
 
-def pullbacks(scores: Scores, inputs: Sequence[Tensor], memory: int) -> Iterator[Sequence[Tensor]]:
-    """Gradients of the scores at each input, targets first, as many targets at a time as the memory allows."""
-    pull = Backward(scores, inputs)
+def slopes(scores: Scores, leaves: Sequence[Tensor], memory: int) -> Iterator[Sequence[Tensor]]:
+    """Gradients of the scores at each leaf, targets first, as many targets at a time as the memory allows."""
+    return pullbacks(scores, [(get_gradient_edge(leaf), lambda gradient: gradient) for leaf in leaves], memory)
+
+
+def pullbacks(scores: Scores, wanted: Sequence[tuple[GradientEdge, Take]], memory: int) -> Iterator[Sequence[Tensor]]:
+    """What is wanted of the gradients of the scores, targets first."""
+    pull = Backward(scores, wanted)
     images, targets = scores.shape
     _, at_once = Cost(targets, 1, 4 * pull.widest * scores.element_size()).chunks(1, memory)
     eye = torch.eye(targets, dtype=scores.dtype, device=scores.device)[:, None].expand(-1, images, -1)

@@ -1,6 +1,7 @@
 """FullGrad (Srinivas and Fleuret, 2019, arXiv:1905.00780): gradient times input, plus gradient times every bias."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -9,8 +10,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from dubium.attribution._biases import Bias, biases
 from dubium.attribution._graph import held
-from dubium.attribution._probes import Bias, Term, probed
 from dubium.attribution._vjp import DEFAULT_MEMORY, aimed, cost, differentiable, in_parts, part_of, pullbacks
 from dubium.errors import lookup
 from dubium.models.normalized import Normalized
@@ -18,6 +19,10 @@ from dubium.posteriors.stack import Stack
 from dubium.types import Images, Maps, Target
 
 EPS = 1e-6  # of the reference code
+
+Term = Callable[[Bias, Tensor], Tensor]
+"""Of a bias, and the gradients of all targets at its layer's output, what is wanted of their product: for each target
+and image a map, or a number."""
 
 Total = Callable[[Sequence[Tensor], Images], Float[Tensor, "t B H W"]]
 """From the terms of all layers to maps of the images' size."""
@@ -64,12 +69,13 @@ class Passed:
     """Images that have gone through a network, ready to be asked about any target."""
 
     def __init__(self, network: nn.Module, x: Images, term: Term, *, spatial: bool = True) -> None:
-        with probed(network, len(x), term, spatial=spatial) as self.probes:
+        with biases(network, len(x), spatial=spatial) as found:
             self.at, self.output = differentiable(network, x)
+        self.wanted = [(edge, partial(term, bias)) for edge, bias in found]
 
     def terms(self, target: Target, memory: int) -> Iterator[Sequence[Tensor]]:
         """The terms of the input and of every bias, for some targets at a time."""
-        return pullbacks(aimed(self.at, self.output, target), self.probes, memory)
+        return pullbacks(aimed(self.at, self.output, target), self.wanted, memory)
 
     def maps(self, target: Target, total: Total, memory: int) -> Maps:
         return torch.cat([total(terms, self.at) for terms in self.terms(target, memory)]).movedim(0, 1)
@@ -101,7 +107,7 @@ def past_normalisation(network: nn.Module, x: Images) -> tuple[nn.Module, Images
     return network, x
 
 
-def everything(gradient: Tensor, bias: Bias) -> Float[Tensor, "t B"]:
+def everything(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B"]:
     """The sum of all of the term."""
     term = (
         gradient * bias.value
@@ -111,22 +117,22 @@ def everything(gradient: Tensor, bias: Bias) -> Float[Tensor, "t B"]:
     return term.flatten(2).sum(2)
 
 
-def printed(gradient: Tensor, bias: Bias) -> Float[Tensor, "t B h w"]:
+def printed(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w"]:
     """Equation 10: the channel mean of the absolute term."""
-    return absolute(gradient, bias).mean(-1)
+    return absolute(bias, gradient).mean(-1)
 
 
-def reference(gradient: Tensor, bias: Bias) -> Float[Tensor, "t B h w"]:
+def reference(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w"]:
     """The absolute term in [0, 1] over channels and pixels together, summed over channels.
 
     Its numbers are not rescaled one by one: their channel sum is `(sum - C lo) / (hi - lo + eps)`.
     """
-    term = absolute(gradient, bias)
+    term = absolute(bias, gradient)
     low, high = (end[..., None, None] for end in (term.flatten(2).amin(2), term.flatten(2).amax(2)))
     return (term.sum(-1) - term.shape[-1] * low) / (high - low + EPS)
 
 
-def absolute(gradient: Tensor, bias: Bias) -> Float[Tensor, "t B h w C"]:
+def absolute(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w C"]:
     """The absolute term, channels last."""
     if bias.implicit:
         gradient = gradient * bias.value

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.nn.modules.conv import _ConvNd
 
-from dubium.attribution._probes import zeros_like
-from dubium.attribution._vjp import DEFAULT_MEMORY, cost, pullbacks, scored
+from dubium.attribution._vjp import DEFAULT_MEMORY, cost, scored, slopes
 from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.posteriors.stack import Stack
 from dubium.types import Images, Maps, Target
@@ -36,7 +35,7 @@ def grad_cam(
             _, scores = scored(network, part, target)
         last = list(features.values())
         rows = []
-        for gradients in pullbacks(scores, [probe for _, probe in last], memory):
+        for gradients in slopes(scores, [probe for _, probe in last], memory):
             cams = [weighted(g, features, part) for g, (features, _) in zip(gradients, last, strict=True)]
             rows.append(torch.stack(cams).mean(0))
         maps.append(torch.cat(rows).movedim(0, 1))
@@ -63,8 +62,9 @@ def watched(layers: Iterable[nn.Module]) -> Iterator[dict[nn.Module, tuple[Tenso
                 f"The layer {type(layer).__name__} puts out {given}; Grad-CAM needs feature maps (B, C, h, w). "
                 "Name another with layer=."
             )
+        zeros = out.detach().new_zeros(())  # they take no memory
         found.pop(layer, None)  # the dictionary is in order of execution
-        found[layer] = out.detach(), zeros_like(out)
+        found[layer] = out.detach(), zeros.expand(out.shape).requires_grad_()
         return out + found[layer][1]
 
     handles = [layer.register_forward_hook(note) for layer in layers]

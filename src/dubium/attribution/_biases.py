@@ -1,4 +1,4 @@
-"""The biases of a network, found by running it, and beside each a probe whose gradient is the bias's term.
+"""The biases of a network, found by running it.
 
 Every layer is `f(v) = J_f(v) v + b`. For convolutions, BatchNorm and dense layers b is a parameter or follows from
 some; for a layer that is not positively homogeneous (GELU, GroupNorm, ...) it is implicit: `b = f(v) - J_f(v) v`.
@@ -6,13 +6,14 @@ The input counts as a bias of its own: its term is gradient times input.
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
@@ -37,60 +38,41 @@ class Bias:
         return self.value.ndim > 1
 
 
-Term = Callable[[Tensor, Bias], Tensor]
-"""From the gradients of all targets at a layer's output, and its bias, what is wanted of their product: for each target
-and image a map, or a number."""
-
-
-class Probe(torch.autograd.Function):
-    """Lets features pass; backward, it takes the term while the gradient is at hand, so that none has to be kept."""
-
-    @staticmethod
-    def forward(ctx: Any, out: Tensor, _probe: Tensor, bias: Bias, term: Term) -> Tensor:
-        ctx.pull = (lambda gradient: gradient), (lambda gradient: term(gradient, bias))
-        return out.clone()  # a new tensor leaves the layer, so in-place activations are harmless
-
-
 @contextmanager
-def probed(network: nn.Module, images: int, term: Term, *, spatial: bool) -> Iterator[list[Tensor]]:
-    """Within, a forward pass lists a probe for the input and each bias, in order of execution.
+def biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[list[tuple[GradientEdge, Bias]]]:
+    """Within, a forward pass lists the input and each bias, in order of execution, with the place of its gradient.
 
-    Layers that do not keep images apart have none: what they miss shows in the completeness. With `spatial` a term is a
-    map, and layers without a place in the image have none; otherwise it is a number.
+    Layers that do not keep images apart are left out: what they miss shows in the completeness. With `spatial`, so are
+    those that have no place in the image.
     """
-    probes: list[Tensor] = []
+    found: list[tuple[GradientEdge, Bias]] = []
     channels_last: list[Tensor] = []  # outputs kept alive, so that identity means identity
     waiting: dict[nn.Module, Tensor | None] = {}
 
-    def add(out: Tensor, value: Tensor, last: bool) -> Tensor:
-        if len(out) == images and (out.ndim == 4 or not spatial):
-            bias = Bias(value, -1 if last else 1)
-            probes.append(zeros_like(out.select(bias.channels, 0) if spatial else out.flatten(1)[:, 0]))
-            out = Probe.apply(out, probes[-1], bias, term)
+    def add(out: Tensor, value: Tensor, last: bool) -> None:
+        if out.requires_grad and len(out) == images and (out.ndim == 4 or not spatial):
+            found.append((get_gradient_edge(out), Bias(value, -1 if last else 1)))
         if last:
             channels_last.append(out)
-        return out
 
-    def entry(_network: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        return (add(args[0], args[0].detach().clone(), last=False), *args[1:])
+    def entry(_network: nn.Module, args: tuple[Any, ...]) -> None:
+        add(args[0], args[0].detach().clone(), last=False)  # copied, since the first layer may work in place
 
-    def linear(layer: nn.Module, _args: Any, out: Any) -> Tensor | None:
-        bias = layer.bias
-        assert bias is None or isinstance(bias, Tensor)
-        return None if bias is None else add(out, bias.detach(), last=isinstance(layer, nn.Linear))
+    def linear(layer: nn.Module, _args: Any, out: Any) -> None:
+        if isinstance(layer.bias, Tensor):
+            add(out, layer.bias.detach(), last=isinstance(layer, nn.Linear))
 
-    def norm(layer: nn.Module, _args: Any, out: Tensor) -> Tensor:
-        return add(out, shift(layer), last=False)
+    def norm(layer: nn.Module, _args: Any, out: Tensor) -> None:
+        add(out, shift(layer), last=False)
 
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         waiting[layer] = implicit_bias(layer, args, kwargs)  # now: a layer that works in place overwrites its input
 
-    def after(layer: nn.Module, args: tuple[Any, ...], out: Any) -> Tensor | None:
+    def after(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         bias = waiting.pop(layer)
         inherited = any(arg is seen for arg in args for seen in channels_last)
-        if bias is None:
-            return None
-        return add(out, bias, last=out.ndim == 4 and (inherited or normalises_last_axis(layer)))
+        if bias is not None:
+            add(out, bias, last=out.ndim == 4 and (inherited or normalises_last_axis(layer)))
 
     handles = [network.register_forward_pre_hook(entry)]
     for layer in layers(network):
@@ -102,7 +84,7 @@ def probed(network: nn.Module, images: int, term: Term, *, spatial: bool) -> Ite
             handles.append(layer.register_forward_pre_hook(before, with_kwargs=True))
             handles.append(layer.register_forward_hook(after))
     try:
-        yield probes
+        yield found
     finally:
         for handle in handles:
             handle.remove()
@@ -116,11 +98,6 @@ def shift(layer: nn.Module) -> Tensor:
     bias = -layer.running_mean * (layer.running_var + layer.eps).rsqrt()
     bias = bias if layer.weight is None else bias * layer.weight.detach()
     return bias if layer.bias is None else bias + layer.bias.detach()
-
-
-def zeros_like(out: Tensor) -> Tensor:
-    """Zeros that take no memory, to be differentiated by."""
-    return out.detach().new_zeros(()).expand(out.shape).requires_grad_()
 
 
 def layers(module: nn.Module, seen: set[nn.Module] | None = None) -> Iterator[nn.Module]:
