@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 BATCHES = (40, 80, 160, 640)
+TURN = 0.1  # seconds
 
 
 def machine() -> dict[str, object]:
@@ -16,14 +17,20 @@ def machine() -> dict[str, object]:
 
 
 def turns(functions: Mapping[str, Callable[[], object]], repeats: int = 7, warm_up: int = 1) -> dict[str, list[float]]:
-    """The times of each function; they take turns, so that a busy moment hits all of them."""
+    """The times of each function; they take turns, so that a busy moment hits all of them.
+
+    A short call is made again and again in its turn, as in a loop of its own: else it would mostly wait for the memory
+    that the others have left behind.
+    """
     times: dict[str, list[float]] = {name: [] for name in functions}
     for turn in range(warm_up + repeats):
         for name, function in functions.items():
-            start = perf_counter()
-            function()
+            start, calls, taken = perf_counter(), 0, 0.0
+            while taken < TURN:
+                function()
+                calls, taken = calls + 1, perf_counter() - start
             if turn >= warm_up:
-                times[name].append(perf_counter() - start)
+                times[name].append(taken / calls)
     return times
 
 
