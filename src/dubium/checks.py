@@ -133,7 +133,7 @@ def warn_if_probabilities(logits: Tensor) -> None:
         warnings.warn(
             "The networks' outputs look like probabilities: none is negative and each row sums to 1. dubium needs "
             "logits; leave out the last softmax, or take the logarithm.",
-            stacklevel=4,
+            stacklevel=3,
         )
 
 
@@ -170,7 +170,7 @@ def warn_if_single(posterior: Collection[nn.Module] | Posterior, kinds: Sequence
 
 
 def number(count: int, noun: str) -> str:
-    return f"{count} {noun}" + "s" * (count != 1)
+    return f"{count:,} {noun}" + "s" * (count != 1)
 
 
 def listed(indices: list[int], most: int = 5) -> str:

@@ -84,6 +84,7 @@ def explain(
         by_fullgrad = name == UA_BACKPROP and function is fullgrad
         passes = ahead(networks, x, settings["rescale"], limit) if by_fullgrad else None
         logits = predict(networks, x, limit) if passes is None else checked([p.outputs for p in passes], len(networks))
+        warn_if_probabilities(logits)
         if settings.get("tau1") == "auto":
             settings["tau1"] = tau1_for(logits.shape[-1], TAUS[image_kind(x.shape[1])][0])
         if len(x) == 0:
@@ -113,6 +114,7 @@ def uncertainty(
     with torch.inference_mode(False), torch.no_grad():
         networks, x = prepared(posterior, x)
         logits = predict(networks, x, limit)
+        warn_if_probabilities(logits)
     return assembled(logits, x, kinds, maps=None, method="uncertainty", options={}, extras={})
 
 
@@ -234,9 +236,7 @@ def checked(outputs: Iterable[Sequence[tuple[Images, Any]]], expected: int) -> L
         logits.append(torch.cat([out for _, out in parts]))
     if len(logits) != expected:
         raise PosteriorError(f"The posterior says it has {expected} networks, but gave {len(logits)}.")
-    stacked = torch.stack(logits)
-    warn_if_probabilities(stacked)
-    return stacked
+    return torch.stack(logits)
 
 
 def ahead(networks: Posterior, x: Images, rescale: str, memory: int) -> list[Ahead] | None:

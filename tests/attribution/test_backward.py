@@ -94,6 +94,8 @@ NETWORKS = {
     "a Function": (2, [nn.Conv2d(2, 4, 2)], lambda x: Twice.apply(x).mean((2, 3), keepdim=True).flatten(1)),
     "dense": (2, [nn.Flatten(), nn.Linear(220, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3, bias=False)], flat),
     "one dimension": (2, [nn.Flatten(2), nn.Conv1d(2, 3, 4), nn.ReLU(), nn.MaxPool1d(2)], flat),
+    "mean of all": (2, [nn.Conv2d(2, 4, 2)], lambda x: torch.stack([one.mean(()) * one.mean() for one in x])[:, None]),
+    "images one by one": (2, [nn.ReLU()], lambda x: torch.stack([F.max_pool2d(one, 2) for one in x]).flatten(1)),
     "functional": (2, [nn.Conv2d(2, 4, 2)], lambda x: F.relu(F.group_norm(x, 2)).mean((2, 3))),
 }  # fmt: skip
 
@@ -139,6 +141,14 @@ def test_weights_that_depend_on_x_count(function):
     (expected,) = torch.autograd.grad(out.sum(), x, retain_graph=True)
     (found,) = slopes(out.flatten()[None], [x], 2**20)
     torch.testing.assert_close(found[0].sum(0), expected)
+
+
+def test_slopes_have_the_type_of_what_they_are_at():
+    weight, x = torch.randn(2, 2, 3, 3), torch.randn(1, 2, 6, 6, dtype=torch.float64, requires_grad=True)
+    out = (F.conv2d(x.float(), weight) + x[..., 1:-1, 1:-1]).flatten(1)  # a sum of two types
+    (found,) = slopes(out, [x], 2**20)
+    (expected,) = torch.autograd.grad(out.sum(), x)
+    torch.testing.assert_close(found[0].sum(0), expected, rtol=1e-5, atol=1e-5)
 
 
 def test_targets_taken_in_parts_find_the_same_slopes():

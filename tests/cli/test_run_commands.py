@@ -96,6 +96,7 @@ def test_a_factory_and_weights_of_the_users_own(place):
         (["explain", "{posterior}", "--dataset", "{images}", "--tau1", "-1"], "tau1=-1"),
         (["explain", "--posterior", "mine", "--images", "x"], "expected package.module:factory"),
         (["explain", "{posterior}", "--weights", "a.pt", "--images", "x"], "--weights was given without --posterior"),
+        (["explain", "demo", "--posterior", "mine:networks"], "brings its own networks"),
         (["report", "nowhere"], "no results in nowhere"),
         (["explain", "--no-such-flag"], "No such option"),
     ],

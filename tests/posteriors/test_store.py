@@ -293,3 +293,10 @@ def test_what_cannot_be_saved_is_refused_and_leaves_nothing(save, error, message
     with pytest.raises(error, match=message):
         save(tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_demo_is_the_embedded_ensemble_unless_a_folder_is_called_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(load_posterior("demo")) == 5
+    save_posterior([small(), small()], tmp_path / "demo", architecture=CNN)
+    assert len(load_posterior("demo")) == 2

@@ -50,7 +50,7 @@ class Backward:
                 if edge.output_nr in gradients:
                     taken[index] = take(gradients[edge.output_nr])
             for (_, below, place), gradient in zip(edges, rule(gradients) if edges else (), strict=True):
-                gradient, there = fitted(gradient, below._input_metadata[place].shape), at[below]
+                gradient, there = fitted(gradient, below._input_metadata[place]), at[below]
                 there[place] = there[place] + gradient if place in there else gradient
         return [
             taken[index] if index in taken else take(zeros(edge.node._input_metadata[edge.output_nr], len(cotangents)))
@@ -58,12 +58,13 @@ class Backward:
         ]
 
 
-def fitted(gradient: Tensor, shape: Sequence[int]) -> Tensor:
-    """Summed where the node had broadcast its input."""
-    if gradient.shape[1:] == tuple(shape):
-        return gradient
-    more = gradient.ndim - 1 - len(shape)
-    return (gradient.flatten(1, more).sum(1) if more else gradient).sum_to_size(len(gradient), *shape)
+def fitted(gradient: Tensor, about: Any) -> Tensor:
+    """Summed where the node had broadcast its input, and of that input's type."""
+    if gradient.shape[1:] != tuple(about.shape):
+        more = gradient.ndim - 1 - len(about.shape)
+        gradient = gradient.flatten(1, more).sum(1) if more else gradient
+        gradient = gradient.sum_to_size(len(gradient), *about.shape)
+    return gradient.to(about.dtype)
 
 
 def rule_of(step: Step) -> Callable[[Gradients], Sequence[Tensor]]:

@@ -45,7 +45,8 @@ def reshaped(step: Step) -> Rule:
 
 def averaged(step: Step) -> Rule:
     shape = step.node._saved_self_sym_sizes
-    axes = [range(len(shape))[axis if axis < 2**63 else axis - 2**64] for axis in step.node._saved_dim]
+    dims = step.node._saved_dim or range(len(shape))
+    axes = [range(len(shape))[dim if dim < 2**63 else dim - 2**64] for dim in dims]
     kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
     count = math.prod(shape) / math.prod(kept)
     return lambda gradient: [(gradient.reshape(-1, *kept) / count).expand(-1, *shape)]
@@ -185,6 +186,8 @@ def pooled(step: Step) -> Rule | None:
 
 def has_squares(pooling: Node) -> bool:
     size = pooling._saved_kernel_size
+    if pooling._saved_self.ndim != 4:
+        return False
     touching = size[0] == size[1] and pooling._saved_stride in ((), size) and not pooling._saved_ceil_mode
     return touching and (*pooling._saved_padding, *pooling._saved_dilation) == (0, 0, 1, 1)
 

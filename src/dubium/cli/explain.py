@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from dubium.checks import number
 from dubium.cli import options as o
 from dubium.cli.bars import Report, run_bars
 from dubium.cli.engine import Address, Engine, device_for, spread_over, threads_for
@@ -116,7 +117,7 @@ def tell(outcome: Outcome, more: dict[str, Any], *, kinds: tuple[str, ...], json
         console = Console()
         console.print(rows_table(listed, results.about["classes"], kinds[0]))
         console.print(
-            f"\n{outcome.images:,} images scored, {outcome.explained:,} explained. Open {more['page']}.",
+            f"\n{number(outcome.images, 'image')} scored, {outcome.explained:,} explained. Open {more['page']}.",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
     complain(outcome, json)

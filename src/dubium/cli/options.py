@@ -126,6 +126,8 @@ def posterior_settings(
     """The posterior that was named; a factory is looked for in the current folder too."""
     if run is None and factory is None:
         raise OptionError("No posterior was named. Give a run's folder, `demo`, or --posterior module:factory.")
+    if run == "demo" and factory is not None:
+        raise OptionError(f"`demo` brings its own networks. Leave out one of the two: demo, or --posterior {factory}.")
     if weights and factory is None:
         raise OptionError("--weights was given without --posterior, the function that builds a network for them.")
     scale = {"mean": joined_numbers(mean), "std": joined_numbers(std)}

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from dubium.checks import number
 from dubium.cli import options as o
 from dubium.cli.bars import run_bars
 from dubium.cli.explain import complain, perform
@@ -62,5 +63,5 @@ def uncertainty(
                 print(json_.dumps(as_json(row)))
         else:
             Console().print(rows_table(most_uncertain(results, first, top), results.about["classes"], first))
-            print(f"\n{outcome.images:,} images scored." + (f" Open {page}." if page else ""))
+            print(f"\n{number(outcome.images, 'image')} scored." + (f" Open {page}." if page else ""))
         complain(outcome, json)

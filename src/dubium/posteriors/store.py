@@ -36,6 +36,7 @@ from dubium.posteriors.record import FILE, KINDS, Record, read_record, write_rec
 from dubium.types import Posterior
 
 MODELS = "DUBIUM_MODELS"
+EMBEDDED = Path(__file__).parents[1] / "demo" / "posterior"
 
 
 def save_posterior(
@@ -86,7 +87,7 @@ def save_posterior(
 
 
 def load_posterior(path: str | Path, architecture: Architecture | Sequence[Architecture] | None = None) -> Posterior:
-    """A saved posterior, from its folder or from its name under the folder `DUBIUM_MODELS`.
+    """A saved posterior, from its folder or from its name under the folder `DUBIUM_MODELS`; "demo" is the embedded one.
 
     Args:
         architecture: of networks that are not dubium's own: an import path, a function, or a network to copy; one for
@@ -111,9 +112,10 @@ def posterior_record(path: str | Path) -> Record:
 
 
 def find(path: str | Path) -> Path:
-    """The folder called so, or the one of this name under `DUBIUM_MODELS`."""
+    """The folder called so, or the one of this name under `DUBIUM_MODELS`, or the embedded one if that is meant."""
     models = os.environ.get(MODELS)
-    for folder in [Path(path), *([Path(models) / path] if models else [])]:
+    named = [Path(models) / path] if models else []
+    for folder in [Path(path), *named, *([EMBEDDED] if str(path) == "demo" else [])]:
         if folder.is_dir():
             return folder
     if models:
