@@ -297,9 +297,8 @@ def test_a_function_can_be_method_and_relevance():
     def mine(network, x, target):
         return fullgrad(network, x, target)
 
-    assert torch.equal(
-        dubium.explain(networks, x, relevance=mine).maps["total"], dubium.explain(networks, x).maps["total"]
-    )
+    own, known = dubium.explain(networks, x, relevance=mine), dubium.explain(networks, x)
+    assert relative_l1(own.maps["total"], known.maps["total"]).max() < 1e-6  # the known one takes all networks together
     result = dubium.explain(networks, x, method=mine)
     assert result.method == "mine"
     assert torch.equal(result.maps["total"], dubium.explain(networks, x, method="fullgrad").maps["total"])

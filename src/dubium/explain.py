@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from dubium.attribution import ATTRIBUTORS, BY_IMAGE, RELEVANCES
 from dubium.attribution._resolve import attributor, bound, check_options, options_of
 from dubium.attribution._vjp import DEFAULT_MEMORY, parse_memory
-from dubium.attribution.fullgrad import Ahead, fullgrad
+from dubium.attribution.fullgrad import Ahead, fullgrad, together
 from dubium.attribution.fullgrad import fullgrad_completeness as completeness
 from dubium.checks import (
     check_images,
@@ -173,6 +173,7 @@ def through_logits(
         x,
         logits,
         relevances=lambda: (partial(relevance, network) for network in networks) if passes is None else passes,
+        known=lambda: None if passes is None else together(passes),
         together=function in BY_IMAGE,
         kinds=kinds,
         **{name: settings[name] for name in UA_OPTIONS if name != "relevance"},

@@ -23,6 +23,7 @@ def ua_backprop(
     logits: Logits,
     *,
     relevances: Callable[[], Iterable[Relevance]],
+    known: Callable[[], Float[Tensor, "S B K H W"] | None],
     together: bool,
     tau1: float,
     tau2: float,
@@ -37,6 +38,7 @@ def ua_backprop(
     """Carry the uncertainty back to pixels, through every sample and every class, or those that `classes` leaves.
 
     `relevances` gives that of each network; it is called when they are needed, perhaps more than once.
+    `known` gives the maps of all classes of all networks, if they can be had together.
     `together`: they know targets that differ from image to image.
     `extras["classes"]` receives what `classes="auto"` chose for each image.
     """
@@ -60,8 +62,13 @@ def ua_backprop(
     sampled = bool((count < every).any())
     if sampled:
         on_logits = class_weights(on_logits, count, offset)
-    wanted = [KINDS.index(kind) for kind in kinds]
-    return through(on_logits[:, wanted].to(x.dtype), sampled=sampled, progress=progress)  # z -> x   (B, kinds, H, W)
+    weights = on_logits[:, [KINDS.index(kind) for kind in kinds]].to(x.dtype)
+    every_map = None if sampled else known()
+    if every_map is None:
+        return through(weights, sampled=sampled, progress=progress)  # z -> x   (B, kinds, H, W)
+    progress(len(logits) * len(x), len(logits) * len(x))
+    where = pixel_softmax(every_map.flatten(0, 1), tau2).view_as(every_map) if normalize else every_map
+    return torch.einsum("stbk,sbkhw->bthw", weights, where) / len(logits)
 
 
 def located(relevance: Relevance, x: Images, target: Target, targets: int, tau2: float | None) -> Maps:

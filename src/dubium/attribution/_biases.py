@@ -6,7 +6,7 @@ The input counts as a bias of its own: its term is gradient times input.
 """
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -30,12 +30,14 @@ HOMOGENEOUS = (
 class Bias:
     """A bias, at one execution of one layer."""
 
-    value: Tensor  # one number a channel, or as large as the output where it is implicit
+    value: Tensor  # one number a channel, or as large as the output where it is implicit; of several networks, stacked
     channels: int  # the axis of the channels in the output
+    implicit: bool
 
-    @property
-    def implicit(self) -> bool:
-        return self.value.ndim > 1
+    @classmethod
+    def of_all(cls, several: Sequence["Bias"]) -> "Bias":
+        """The same bias in several networks."""
+        return cls(torch.stack([bias.value for bias in several]), several[0].channels, several[0].implicit)
 
 
 @contextmanager
@@ -51,7 +53,7 @@ def biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[list[t
 
     def add(out: Tensor, value: Tensor, last: bool) -> None:
         if out.requires_grad and len(out) == images and (out.ndim == 4 or not spatial):
-            found.append((get_gradient_edge(out), Bias(value, -1 if last else 1)))
+            found.append((get_gradient_edge(out), Bias(value, -1 if last else 1, value.ndim > 1)))
         if last:
             channels_last.append(out)
 

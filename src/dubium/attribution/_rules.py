@@ -1,7 +1,8 @@
-"""Rules for the commonest nodes: from the gradient at the output, (targets, *its shape), to those at the inputs.
+"""Rules for the commonest nodes: from the gradient at the output to those at the inputs.
 
-Features have their channels last, the layout in which oneDNN convolves fastest. A rule is made once for all targets; it
-is None where it does not fit.
+Networks of one architecture go together: a rule is made of the same step of each of them, once for all targets, and is
+None where it does not fit. Gradients are (targets, networks, *shape of the output). Features have their channels last,
+those of all networks side by side: the layout in which oneDNN convolves fastest, with a group for each network.
 """
 
 import math
@@ -14,63 +15,91 @@ from torch.nn.functional import conv_transpose2d, pad
 
 from dubium.attribution._graph import Node, Step
 
+Steps = Sequence[Step]
 Rule = Callable[[Tensor], Sequence[Tensor]]
 
 CONVOLUTION, NORM = "ConvolutionBackward0", "NativeBatchNormBackward0"
 RELU, POOLING = "ReluBackward0", "MaxPool2DWithIndicesBackward0"
 
+Rows = Tensor
+"""(targets and images, channels of all networks, height, width)"""
 
-def channels_last(x: Tensor) -> Tensor:
-    return x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+
+def to_rows(gradient: Tensor) -> Rows:
+    targets, networks, images, channels, height, width = gradient.shape
+    flat = gradient.permute(0, 2, 4, 5, 1, 3).reshape(targets * images, height, width, networks * channels)
+    return flat.permute(0, 3, 1, 2)
 
 
-def same(step: Step) -> Rule:
+def from_rows(rows: Rows, targets: int, networks: int) -> Tensor:
+    count, channels, height, width = rows.shape
+    shape = targets, count // targets, height, width, networks, channels // networks
+    return rows.permute(0, 2, 3, 1).reshape(shape).permute(0, 4, 1, 5, 2, 3)
+
+
+def stacked(networks: Sequence[Tensor], axis: int) -> Tensor:
+    """As `torch.stack`, but of one without a copy."""
+    return torch.stack([*networks], axis) if len(networks) > 1 else networks[0].unsqueeze(axis)
+
+
+def side_by_side(features: Sequence[Tensor]) -> Tensor:
+    """The features of all networks as one, (networks, *shape)."""
+    if features[0].ndim != 4:
+        return stacked(features, 0)
+    return stacked([one.movedim(1, -1) for one in features], 3).contiguous().permute(3, 0, 4, 1, 2)
+
+
+def same(steps: Steps) -> Rule:
     """Each input has the output's gradient."""
-    return lambda gradient: [gradient] * len(step.edges)
+    return lambda gradient: [gradient] * len(steps[0].edges)
 
 
-def added(step: Step) -> Rule | None:
-    return same(step) if step.node._saved_alpha == 1 else None
+def added(steps: Steps) -> Rule | None:
+    return same(steps) if steps[0].node._saved_alpha == 1 else None
 
 
-def sliced(step: Step) -> Rule | None:
+def sliced(steps: Steps) -> Rule | None:
     """Only where nothing was left out."""
-    return same(step) if step.shape == step.node._saved_self_sym_sizes else None
+    return same(steps) if steps[0].shape == steps[0].node._saved_self_sym_sizes else None
 
 
-def reshaped(step: Step) -> Rule:
-    shape = step.node._saved_self_sym_sizes
-    return lambda gradient: [gradient.reshape(-1, *shape)]
+def reshaped(steps: Steps) -> Rule:
+    shape = steps[0].node._saved_self_sym_sizes
+    return lambda gradient: [gradient.reshape(*gradient.shape[:2], *shape)]
 
 
-def averaged(step: Step) -> Rule:
-    shape = step.node._saved_self_sym_sizes
-    dims = step.node._saved_dim or range(len(shape))
+def averaged(steps: Steps) -> Rule:
+    shape = steps[0].node._saved_self_sym_sizes
+    dims = steps[0].node._saved_dim or range(len(shape))
     axes = [range(len(shape))[dim if dim < 2**63 else dim - 2**64] for dim in dims]
     kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
     count = math.prod(shape) / math.prod(kept)
-    return lambda gradient: [(gradient.reshape(-1, *kept) / count).expand(-1, *shape)]
+    return lambda gradient: [(gradient.reshape(*gradient.shape[:2], *kept) / count).expand(-1, -1, *shape)]
 
 
-def dense(step: Step) -> Rule | None:
-    weight = step.node._saved_mat2
-    return None if step.inputs != [1] or step.node._saved_alpha != 1 else lambda gradient: [gradient @ weight.T]
+def dense(steps: Steps) -> Rule | None:
+    if steps[0].inputs != [1] or steps[0].node._saved_alpha != 1:
+        return None
+    weights = [step.node._saved_mat2.T for step in steps]
+    return lambda gradient: [stacked([gradient[:, s] @ weight for s, weight in enumerate(weights)], 1)]
 
 
-def rectified(step: Step) -> Rule:
-    if any(hides_relu(above) for above in step.above):
-        return same(step)
-    out = channels_last(step.node._saved_result)
+def rectified(steps: Steps) -> Rule:
+    if any(hides_relu(above) for above in steps[0].above):
+        return same(steps)
+    out = side_by_side([step.node._saved_result for step in steps])
     return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0)]
 
 
-def normalised(step: Step) -> Rule | None:
+def normalised(steps: Steps) -> Rule | None:
+    step = steps[0]
     if step.node._saved_training or step.inputs != [0]:
         return None
     if is_folded(step):
-        return same(step)
-    slope = slope_of(step.node).view(-1, *[1] * (len(step.shape) - 2))
-    return lambda gradient: [gradient * slope]
+        return same(steps)
+    slopes = torch.stack([slope_of(step.node) for step in steps])
+    slopes = slopes.view(len(steps), 1, -1, *[1] * (len(step.shape) - 2))
+    return lambda gradient: [gradient * slopes]
 
 
 def is_folded(step: Step) -> bool:
@@ -92,34 +121,39 @@ def slope_of(norm: Node) -> Tensor:
     return slope if norm._saved_weight is None else slope * norm._saved_weight
 
 
-def convolved(step: Step) -> Rule | None:
+def convolved(steps: Steps) -> Rule | None:
     """The gradient of a convolution at its input is a transposed convolution."""
+    step, node = steps[0], steps[0].node
     if not is_convolution(step):
         return None
-    node, weight, groups = step.node, step.node._saved_weight, step.node._saved_groups
-    slope = slope_of(step.above[0].node) if is_folded(step.above[0]) else None
     ((_, below, place),) = step.edges
     axes = [
         Axis(*numbers)
         for numbers in zip(
-            below._input_metadata[place].shape[2:], step.shape[2:], weight.shape[2:],
+            below._input_metadata[place].shape[2:], step.shape[2:], node._saved_weight.shape[2:],
             node._saved_stride, node._saved_padding, node._saved_dilation, strict=True,
         )
     ]  # fmt: skip
+    rest, groups = [axis.size - axis.reach for axis in axes], node._saved_groups
+    one_channel = node._saved_weight.shape[1] == groups == 1
+    weights_and_slopes = [(step.node._saved_weight, slope_above(step)) for step in steps]
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
-        rows = channels_last(gradient.flatten(0, 1))
-        folded = weight if slope is None else weight * slope[:, None, None, None]  # anew each time: it is a copy
-        if weight.shape[1] == groups == 1:
-            pulled = to_one_channel(rows, folded[:, 0], *axes)
-        else:
-            rest = [axis.size - axis.reach for axis in axes]
-            pulled = conv_transpose2d(
-                rows, folded, None, node._saved_stride, node._saved_padding, rest, groups, node._saved_dilation
-            )
-        return [pulled.unflatten(0, gradient.shape[:2])]
+        rows = to_rows(gradient)
+        weights = [weight if slope is None else weight * slope for weight, slope in weights_and_slopes]  # not kept
+        if one_channel:
+            return [to_one_channel(rows, weights, *axes).unflatten(1, (len(gradient), -1)).movedim(1, 0)]
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        numbers = node._saved_stride, node._saved_padding, rest, len(steps) * groups, node._saved_dilation
+        return [from_rows(conv_transpose2d(rows, weight, None, *numbers), len(gradient), len(steps))]
 
     return rule
+
+
+def slope_above(convolution: Step) -> Tensor | None:
+    """That of the BatchNorm which makes one with it, for its weights."""
+    (above, *_) = convolution.above
+    return slope_of(above.node)[:, None, None, None] if is_folded(above) else None
 
 
 class Axis(NamedTuple):
@@ -151,37 +185,52 @@ class Axis(NamedTuple):
         return slice(self.padding, self.padding + self.size)
 
 
-def to_one_channel(rows: Tensor, weight: Tensor, vertical: Axis, horizontal: Axis) -> Tensor:
-    """A product of matrices, added up across columns, then down rows: oneDNN's kernels want many channels."""
-    taps = (weight.flatten(1).T @ rows.flatten(2)).view(-1, *weight.shape[1:], *rows.shape[2:])
-    across = rows.new_zeros(len(rows), vertical.kernel, vertical.out, horizontal.padded)
+def to_one_channel(rows: Rows, weights: Sequence[Tensor], vertical: Axis, horizontal: Axis) -> Tensor:
+    """(networks, rows, 1, height, width): products of matrices, added up across columns, then down rows.
+
+    oneDNN's kernels want many channels.
+    """
+    pixels = rows.permute(0, 2, 3, 1).reshape(-1, len(weights), weights[0].shape[0])
+    taps = rows.new_empty(len(weights), vertical.kernel * horizontal.kernel, len(pixels))
+    for own, weight, products in zip(pixels.unbind(1), weights, taps, strict=True):
+        torch.mm(weight.flatten(1).T, own.T, out=products)
+    taps = taps.view(len(weights), vertical.kernel, horizontal.kernel, len(rows), vertical.out, horizontal.out)
+    across = rows.new_zeros(*taps.shape[:2], *taps.shape[3:5], horizontal.padded)
     for tap in range(horizontal.kernel):
         across[..., horizontal.meets(tap)].add_(taps[:, :, tap])
-    down = rows.new_zeros(len(rows), vertical.padded, horizontal.padded)
+    down = rows.new_zeros(len(weights), len(rows), vertical.padded, horizontal.padded)
     for tap in range(vertical.kernel):
-        down[:, vertical.meets(tap)].add_(across[:, tap])
-    return down[:, None, vertical.inside, horizontal.inside]
+        down[:, :, vertical.meets(tap)].add_(across[:, tap])
+    return down[:, :, None, vertical.inside, horizontal.inside]
 
 
-def pooled(step: Step) -> Rule | None:
+def pooled(steps: Steps) -> Rule | None:
     """Maxima of squares that do not overlap: where each was found is known once for all targets."""
-    if not has_squares(step.node):
+    node = steps[0].node
+    if not has_squares(node):
         return None
-    x, found, size = step.node._saved_self, step.node._saved_result1, step.node._saved_kernel_size[0]
-    height, width = (n * size for n in found.shape[2:])
-    where = step.node(x.new_ones(found.shape))
-    if hides_relu(step):
-        where = torch.ops.aten.threshold_backward(where, x, 0)
-    where = where[:, :, :height, :width].movedim(1, -1).unflatten(1, (-1, size)).flatten(3).contiguous()
-    rest = (0, x.shape[3] - width, 0, x.shape[2] - height)
+    size, shape, out = node._saved_kernel_size[0], node._saved_self.shape, steps[0].shape
+    height, width = (n * size for n in out[2:])
+    where = stacked([winners(step)[:, :, :height, :width].movedim(1, -1) for step in steps], 3)
+    where = where.contiguous().unflatten(1, (-1, size)).flatten(3)  # image, row, row, all else
+    rest = (0, shape[3] - width, 0, shape[2] - height)
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
         # across columns by a copy, then down rows by the product: its inner loop runs over whole rows
-        across = gradient.movedim(2, -1)[..., None, :].expand(*[-1] * 4, size, -1).flatten(3)
-        pulled = (across[:, :, :, None] * where).flatten(2, 3).unflatten(3, (-1, x.shape[1])).movedim(-1, 2)
+        across = gradient.permute(0, 2, 4, 5, 1, 3)[:, :, :, :, None].expand(*[-1] * 4, size, -1, -1).flatten(3)
+        pulled = (across[:, :, :, None] * where).view(*across.shape[:2], height, width, len(steps), shape[1])
+        pulled = pulled.permute(0, 4, 1, 5, 2, 3)
         return [pad(pulled, rest) if any(rest) else pulled]
 
     return rule
+
+
+def winners(step: Step) -> Tensor:
+    """1 at the maxima, unless a ReLU is to hide them."""
+    found: Tensor = step.node(
+        torch.ones(step.shape, dtype=step.node._saved_self.dtype, device=step.node._saved_self.device)
+    )
+    return torch.ops.aten.threshold_backward(found, step.node._saved_self, 0) if hides_relu(step) else found
 
 
 def has_squares(pooling: Node) -> bool:
@@ -204,7 +253,17 @@ def serves_only_one(step: Step) -> bool:
     return len(step.above) == 1 and not step.wanted
 
 
-RULES: dict[str, Callable[[Step], Rule | None]] = {
+SETTINGS = {
+    CONVOLUTION: ("stride", "padding", "dilation", "groups", "transposed"),
+    NORM: ("training",),
+    POOLING: ("kernel_size", "stride", "padding", "dilation", "ceil_mode"),
+    "AddmmBackward0": ("alpha",),
+    "AddBackward0": ("alpha",),
+    "MeanBackward1": ("dim",),
+}
+"""What a rule takes from the first network for all."""
+
+RULES: dict[str, Callable[[Steps], Rule | None]] = {
     CONVOLUTION: convolved,
     NORM: normalised,
     RELU: rectified,

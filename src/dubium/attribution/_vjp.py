@@ -148,14 +148,18 @@ def aimed(at: Images, output: Any, target: Target) -> Scores:
 
 def slopes(scores: Scores, leaves: Sequence[Tensor], memory: int) -> Iterator[Sequence[Tensor]]:
     """Gradients of the scores at each leaf, targets first, as many targets at a time as the memory allows."""
-    return pullbacks(scores, [(get_gradient_edge(leaf), lambda gradient: gradient) for leaf in leaves], memory)
+    edges = [get_gradient_edge(leaf) for leaf in leaves]
+    return pullbacks([scores], [edges], [lambda gradient: gradient[:, 0]] * len(leaves), memory)
 
 
-def pullbacks(scores: Scores, wanted: Sequence[tuple[GradientEdge, Take]], memory: int) -> Iterator[Sequence[Tensor]]:
-    """What is wanted of the gradients of the scores, targets first."""
-    pull = Backward(scores, wanted)
-    images, targets = scores.shape
-    _, at_once = Cost(targets, 1, 4 * pull.widest * scores.element_size()).chunks(1, memory)
-    eye = torch.eye(targets, dtype=scores.dtype, device=scores.device)[:, None].expand(-1, images, -1)
-    for cotangents in eye.split(at_once):
+def pullbacks(
+    scores: Sequence[Scores], wanted: Sequence[Sequence[GradientEdge]], takes: Sequence[Take], memory: int
+) -> Iterator[Sequence[Tensor]]:
+    """What is wanted of the gradients of each network's scores, targets first."""
+    pull = Backward(scores, wanted, takes)
+    networks, (images, targets) = len(scores), scores[0].shape
+    per_row = 4 * networks * pull.widest * scores[0].element_size()
+    _, at_once = Cost(targets, 1, per_row).chunks(1, memory)
+    eye = torch.eye(targets, dtype=scores[0].dtype, device=scores[0].device)
+    for cotangents in eye[:, None, None].expand(-1, networks, images, -1).split(at_once):
         yield pull(cotangents)
