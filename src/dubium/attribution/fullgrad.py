@@ -155,21 +155,19 @@ def reference(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
 
 def absolute(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
     """The absolute term, channels last."""
-    value = bias.value
+    axes = (0, 2, 3, 4, 1, 5) if bias.channels == -1 else (0, 2, 4, 5, 1, 3)
     if bias.implicit:
-        gradient = gradient * value
-    rows = gradient.permute(0, 2, 3, 4, 1, 5) if bias.channels == -1 else gradient.permute(0, 2, 4, 5, 1, 3)
-    if bias.implicit:
-        return rows.abs().contiguous()
-    rows = rows.contiguous()
-    by_row = value.flatten().repeat(rows.shape[3])  # one long inner loop instead of many short ones
+        return (gradient * bias.value).permute(axes).abs().contiguous()
+    rows = gradient.permute(axes).contiguous()
+    by_row = bias.value.flatten().repeat(rows.shape[3])  # one long inner loop instead of many short ones
     return (rows.flatten(3) * by_row).abs_().view_as(rows)
 
 
 def least(term: Float[Tensor, "t B h w S C"]) -> Float[Tensor, "t B 1 1 S"]:
     """The least number of each network's term. Most have a 0, of a feature that is off: none is less."""
-    some = extremes(term[:, :, :2], torch.amin)
-    return some if term.is_cpu and not some.any() else extremes(term, torch.amin)
+    if term.is_cpu and not (some := extremes(term[:, :, :2], torch.amin)).any():  # a GPU would have to wait for it
+        return some
+    return extremes(term, torch.amin)
 
 
 def extremes(term: Float[Tensor, "t B h w S C"], of: Callable[..., Tensor]) -> Float[Tensor, "t B 1 1 S"]:

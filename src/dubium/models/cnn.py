@@ -58,7 +58,8 @@ class SvhnCnn(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.flatten(self.layers(x))
-        return self.fc2(self.dropout(self.relu(self.fc1(features))))  # type: ignore[no-any-return]
+        out: Tensor = self.fc2(self.dropout(self.relu(self.fc1(features))))
+        return out
 
 
 def _features(channels: int, filters: int, size: int, dropout: float) -> dict[str, nn.Module]:

@@ -32,7 +32,8 @@ class Normalized(nn.Module):
         return torch.equal(self.mean, other.mean) and torch.equal(self.std, other.std)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.network(self.normalise(x))  # type: ignore[no-any-return]
+        out: Tensor = self.network(self.normalise(x))
+        return out
 
 
 class Normalise(nn.Module):

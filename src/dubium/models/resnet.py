@@ -50,7 +50,8 @@ class ResNet(nn.Module):
         x = self.relu(self.bn1(self.conv1(x)))
         for stage in range(self.stages):
             x = self.get_submodule(f"layer{stage + 1}")(x)
-        return self.linear(self.dropout(self.flatten(self.pool(x))))  # type: ignore[no-any-return]
+        out: Tensor = self.linear(self.dropout(self.flatten(self.pool(x))))
+        return out
 
 
 class Block(nn.Module):
@@ -70,7 +71,8 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         residual = self.bn2(self.conv2(self.relu1(self.bn1(self.conv1(x)))))
-        return self.relu2(residual + self.shortcut(x))  # type: ignore[no-any-return]
+        out: Tensor = self.relu2(residual + self.shortcut(x))
+        return out
 
 
 class Pad(nn.Module):

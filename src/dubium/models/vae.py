@@ -29,7 +29,8 @@ class VAE(nn.Module):
         return self.mean(features), self.logvar(features)
 
     def decode(self, z: Tensor) -> Tensor:
-        return self.decoder(z)  # type: ignore[no-any-return]
+        out: Tensor = self.decoder(z)
+        return out
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The reconstruction, and the mean and log variance of its code."""

@@ -2,17 +2,17 @@
 
 from pathlib import Path
 
-import dubium.run
 from dubium.data.dataset import Dataset
 from dubium.errors import FileFormatError
 from dubium.posteriors.ensemble import read_tensors
+from dubium.posteriors.store import EMBEDDED
 
 NAME = "demo"
 
 
 def demo_folder() -> Path:
     """Where the embedded files are."""
-    return Path(dubium.run.__file__).parents[1] / "demo"
+    return EMBEDDED.parent
 
 
 def demo_digits() -> Dataset:
