@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Collection, Iterable, Sequence
-from itertools import chain
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -21,7 +20,7 @@ from dubium.errors import (
     UnknownNameError,
     unknown,
 )
-from dubium.types import KINDS, Kind, Posterior
+from dubium.types import KINDS, Kind, Logits, Posterior
 
 
 def check_images(x: object) -> None:
@@ -66,19 +65,20 @@ def check_network(network: object, index: int, x: Tensor) -> None:
         raise PosteriorTypeError(
             f"Element {index} of the posterior is a {type(network).__name__}; a torch.nn.Module is needed."
         )
+    tensors: list[Tensor] = []
     for name, module in network.named_modules():
-        place = f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
+        own = (*module._parameters.values(), *module._buffers.values())
+        tensors += [tensor for tensor in own if tensor is not None and tensor.is_floating_point()]
         if module.training:
             raise NetworkStateError(
-                f"In training mode: {place}. Its output is random or depends on the batch. Call network.eval() first; "
-                "for MC dropout, use dubium.posteriors.MCDropout, which fixes the masks."
+                f"In training mode: {place(index, name, module)}. Its output is random or depends on the batch. Call "
+                "network.eval() first; for MC dropout, use dubium.posteriors.MCDropout, which fixes the masks."
             )
         if isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm) and module.running_mean is None:
             raise NetworkStateError(
-                f"BatchNorm without running statistics: {place}. It mixes the images of a batch, so that a map would "
-                "depend on its neighbours. Use track_running_stats=True, or GroupNorm."
+                f"BatchNorm without running statistics: {place(index, name, module)}. It mixes the images of a batch, "
+                "so that a map would depend on its neighbours. Use track_running_stats=True, or GroupNorm."
             )
-    tensors = [t for t in chain(network.parameters(), network.buffers()) if t.is_floating_point()]
     for tensor in tensors:
         if tensor.device != x.device:
             raise DeviceError(
@@ -91,17 +91,21 @@ def check_network(network: object, index: int, x: Tensor) -> None:
         )
 
 
-def check_output(logits: object, index: int, x: Tensor, classes: int | None, first: int = 0) -> None:
-    """Whether network `index` gave finite logits (B, K) for x, of which the first image is number `first`."""
+def place(index: int, name: str, module: nn.Module) -> str:
+    return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
+
+
+def check_output(logits: object, index: int, images: int, classes: int | None) -> None:
+    """Whether network `index` gave logits (B, K)."""
     if not isinstance(logits, Tensor):
         raise OutputError(
             f"Network {index} returned a {type(logits).__name__}; a tensor of logits (B, K) is needed. "
             "Wrap it in a module that returns the logits alone."
         )
-    if logits.ndim != 2 or len(logits) != len(x):
+    if logits.ndim != 2 or len(logits) != images:
         raise OutputError(
-            f"Network {index} returned shape {tuple(logits.shape)} for {number(len(x), 'image')}; "
-            f"(B, K) = ({len(x)}, K) is needed."
+            f"Network {index} returned shape {tuple(logits.shape)} for {number(images, 'image')}; "
+            f"(B, K) = ({images}, K) is needed."
         )
     if logits.shape[1] < 2:
         raise OutputError(
@@ -112,9 +116,13 @@ def check_output(logits: object, index: int, x: Tensor, classes: int | None, fir
         raise PosteriorError(
             f"Networks disagree about the classes: network 0 has {classes}, network {index} has {logits.shape[1]}."
         )
-    finite = logits.isfinite().all(1)
+
+
+def check_finite(logits: Logits) -> None:
+    finite = logits.isfinite().all(-1)
     if not finite.all():
-        bad = ((~finite).nonzero().flatten() + first).tolist()
+        index = int((~finite).any(1).int().argmax())
+        bad = (~finite[index]).nonzero().flatten().tolist()
         raise OutputError(
             f"Network {index} gives NaN or infinite logits for image {listed(bad)}. Has its training diverged?"
         )

@@ -16,6 +16,7 @@ from dubium.attribution._vjp import DEFAULT_MEMORY, parse_memory
 from dubium.attribution.fullgrad import Ahead, fullgrad, together
 from dubium.attribution.fullgrad import fullgrad_completeness as completeness
 from dubium.checks import (
+    check_finite,
     check_images,
     check_kinds,
     check_maps,
@@ -32,7 +33,7 @@ from dubium.explanation import Explanation, described
 from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.stack import stack
 from dubium.softmax_share import tau1_for
-from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior, Progress
+from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior, Progress, Shares
 from dubium.ua_backprop import only, rows_at_once, ua_backprop
 from dubium.uncertainty import shares, uncertainty_target
 
@@ -85,17 +86,18 @@ def explain(
         passes = ahead(networks, x, settings["rescale"], limit) if by_fullgrad else None
         logits = predict(networks, x, limit) if passes is None else checked([p.outputs for p in passes], len(networks))
         warn_if_probabilities(logits)
+        on_probs = shares(logits)
         if settings.get("tau1") == "auto":
             settings["tau1"] = tau1_for(logits.shape[-1], TAUS[image_kind(x.shape[1])][0])
         if len(x) == 0:
             maps = x.new_zeros(0, len(kinds), *x.shape[2:])
         elif name == UA_BACKPROP:
             fits = len(x) * logits.shape[-1] <= rows_at_once(x, limit // 2)  # the maps of all classes
-            maps = through_logits(networks, passes if fits else None, x, logits, kinds, settings, context)
+            maps = through_logits(networks, passes if fits else None, x, logits, on_probs, kinds, settings, context)
         else:
             maps = bound(function, settings, context)(stack(networks), x, uncertainty_target(kinds))
             check_maps(maps, name, (len(x), len(kinds), *x.shape[2:]))
-    return assembled(logits, x, kinds, maps=maps, method=name, options=described(settings), extras=extras)
+    return assembled(logits, on_probs, x, kinds, maps=maps, method=name, options=described(settings), extras=extras)
 
 
 def uncertainty(
@@ -115,7 +117,7 @@ def uncertainty(
         networks, x = prepared(posterior, x)
         logits = predict(networks, x, limit)
         warn_if_probabilities(logits)
-    return assembled(logits, x, kinds, maps=None, method="uncertainty", options={}, extras={})
+    return assembled(logits, shares(logits), x, kinds, maps=None, method="uncertainty", options={}, extras={})
 
 
 def fullgrad_completeness(network: nn.Module, x: Images, *, memory: int | str = DEFAULT_MEMORY) -> Float[Tensor, "B K"]:
@@ -161,6 +163,7 @@ def through_logits(
     passes: Sequence[Ahead] | None,
     x: Images,
     logits: Logits,
+    on_probs: Shares,
     kinds: Sequence[Kind],
     settings: Mapping[str, Any],
     context: Mapping[str, Any],
@@ -172,6 +175,7 @@ def through_logits(
     return ua_backprop(
         x,
         logits,
+        on_probs,
         relevances=lambda: (partial(relevance, network) for network in networks) if passes is None else passes,
         known=lambda: None if passes is None else together(passes),
         together=function in BY_IMAGE,
@@ -230,14 +234,14 @@ def checked(outputs: Iterable[Sequence[tuple[Images, Any]]], expected: int) -> L
     """The outputs of each network for some images at a time, if that is what logits look like."""
     logits: list[Tensor] = []
     for index, parts in enumerate(outputs):
-        first = 0
         for part, out in parts:
-            check_output(out, index, part, logits[0].shape[-1] if logits else None, first=first)
-            first += len(part)
+            check_output(out, index, len(part), logits[0].shape[-1] if logits else None)
         logits.append(torch.cat([out for _, out in parts]))
     if len(logits) != expected:
         raise PosteriorError(f"The posterior says it has {expected} networks, but gave {len(logits)}.")
-    return torch.stack(logits)
+    together = torch.stack(logits)
+    check_finite(together)
+    return together
 
 
 def ahead(networks: Posterior, x: Images, rescale: str, memory: int) -> list[Ahead] | None:
@@ -265,10 +269,17 @@ def forward(network: nn.Module, x: Images, index: int) -> Any:
 
 
 def assembled(
-    logits: Logits, x: Images, kinds: Sequence[Kind], *, maps: Maps | None, extras: Mapping[str, Tensor], **about: Any
+    logits: Logits,
+    on_probs: Shares,
+    x: Images,
+    kinds: Sequence[Kind],
+    *,
+    maps: Maps | None,
+    extras: Mapping[str, Tensor],
+    **about: Any,
 ) -> Explanation:
     """Results by kind, in the images' type."""
-    by_kind = dict(zip(KINDS, shares(logits).sum(-1).to(x.dtype), strict=True))
+    by_kind = dict(zip(KINDS, on_probs.sum(-1).to(x.dtype), strict=True))
     members = logits.double().softmax(-1)
     return Explanation(
         scores={kind: by_kind[kind] for kind in kinds},

@@ -10,6 +10,7 @@ Images = Float[Tensor, "B C H W"]
 Logits = Float[Tensor, "S B K"]
 Scores = Float[Tensor, "B T"]
 Maps = Float[Tensor, "B T H W"]
+Shares = Float[Tensor, "kinds=3 B K"]
 
 Kind = Literal["total", "aleatoric", "epistemic"]
 KINDS: tuple[Kind, ...] = ("total", "aleatoric", "epistemic")

@@ -11,8 +11,7 @@ from dubium.attribution._vjp import EachOwn
 from dubium.checks import check_maps, silent
 from dubium.class_sampling import FEW, class_weights, enough_classes, offsets, pilot_weights
 from dubium.softmax_share import softmax_share
-from dubium.types import KINDS, Images, Kind, Logits, Maps, Progress, Target
-from dubium.uncertainty import shares
+from dubium.types import KINDS, Images, Kind, Logits, Maps, Progress, Shares, Target
 
 Relevance = Callable[[Images, Target], Maps]
 """Which pixels of x move each target, in one network."""
@@ -21,6 +20,7 @@ Relevance = Callable[[Images, Target], Maps]
 def ua_backprop(
     x: Images,
     logits: Logits,
+    on_probs: Shares,
     *,
     relevances: Callable[[], Iterable[Relevance]],
     known: Callable[[], Float[Tensor, "S B K H W"] | None],
@@ -42,7 +42,6 @@ def ua_backprop(
     `together`: they know targets that differ from image to image.
     `extras["classes"]` receives what `classes="auto"` chose for each image.
     """
-    on_probs = shares(logits)  # U -> g   (kinds, B, K)
     on_logits = softmax_share(on_probs, logits, tau1)  # g -> z   (S, kinds, B, K)
     through = partial(
         traced,
@@ -52,16 +51,17 @@ def ua_backprop(
         together=together,
         memory=memory,
     )
-    every, offset = logits.shape[-1], offsets(len(logits), seed).to(x.device)
-    count = torch.full((len(x),), min(classes, every) if isinstance(classes, int) else every)
-    if classes == "auto":
-        if every > FEW:
-            pilot = pilot_weights(on_logits, offset).to(x.dtype)
-            count = enough_classes(through(pilot, sampled=True, progress=silent), every)
-        extras["classes"] = count[:, None].expand(-1, len(kinds))
-    sampled = bool((count < every).any())
-    if sampled:
-        on_logits = class_weights(on_logits, count, offset)
+    every, sampled = logits.shape[-1], False
+    if classes != "all":
+        offset = offsets(len(logits), seed).to(x.device)
+        count = torch.full((len(x),), min(classes, every) if isinstance(classes, int) else every)
+        if classes == "auto":
+            if every > FEW:
+                pilot = pilot_weights(on_logits, offset).to(x.dtype)
+                count = enough_classes(through(pilot, sampled=True, progress=silent), every)
+            extras["classes"] = count[:, None].expand(-1, len(kinds))
+        sampled = bool((count < every).any())
+        on_logits = class_weights(on_logits, count, offset) if sampled else on_logits
     weights = on_logits[:, [KINDS.index(kind) for kind in kinds]].to(x.dtype)
     every_map = None if sampled else known()
     if every_map is None:

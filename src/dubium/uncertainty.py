@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dubium.types import Kind, Logits, Scores
+from dubium.types import Kind, Logits, Scores, Shares
 
 
-def shares(logits: Logits) -> Float[Tensor, "kinds=3 B K"]:
+def shares(logits: Logits) -> Shares:
     """Each class's part of the total, aleatoric and epistemic uncertainty, in that order.
 
     Float64 whatever comes in: the epistemic part is a small difference, and it costs nothing here.

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from dubium.attribution._graph import Node, Step, leading_to
-from dubium.attribution._rules import CONVOLUTION, RULES, SETTINGS, stacked
+from dubium.attribution._graph import CONVOLUTION, Node, Step, leading_to
+from dubium.attribution._rules import RULES, SETTINGS, stacked
 
 Gradients = dict[int, Tensor]  # by a node's outputs
 Take = Callable[[Tensor], Tensor]
@@ -64,7 +64,7 @@ class Backward:
                 place = self.wanted[index].output_nr
                 if place in gradients:
                     taken[index] = self.takes[index](gradients[place])
-            for (_, below, place), gradient in zip(edges, rule(gradients) if edges else (), strict=True):
+            for (_, below, place), gradient in zip(edges, rule(gradients), strict=True):
                 gradient, there = fitted(gradient, below._input_metadata[place]), at[below]
                 there[place] = there[place] + gradient if place in there else gradient
         for index, edge in enumerate(self.wanted):
@@ -105,6 +105,8 @@ def fitted(gradient: Tensor, about: Any) -> Tensor:
 def rule_of(steps: Sequence[Step]) -> Callable[[Gradients], Sequence[Tensor]]:
     """From the gradients at the node's outputs to those at the inputs that lead on."""
     name = steps[0].name
+    if not steps[0].edges:
+        return lambda _given: ()
     rule = RULES[name](steps) if name in RULES else None
     return partial(by_autograd, [autograd(step) for step in steps]) if rule is None else lambda given: rule(given[0])
 

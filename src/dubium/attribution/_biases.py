@@ -18,6 +18,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
+from torch.utils.hooks import RemovableHandle
+
+from dubium.types import Images
 
 LINEAR = (_ConvNd, nn.Linear)
 HOMOGENEOUS = (
@@ -35,6 +38,10 @@ class Bias:
     implicit: bool
 
     @classmethod
+    def of_input(cls, x: Images) -> "Bias":
+        return cls(x.detach(), 1, implicit=True)
+
+    @classmethod
     def of_all(cls, several: Sequence["Bias"]) -> "Bias":
         """The same bias in several networks."""
         return cls(torch.stack([bias.value for bias in several]), several[0].channels, several[0].implicit)
@@ -42,7 +49,7 @@ class Bias:
 
 @contextmanager
 def biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[list[tuple[GradientEdge, Bias]]]:
-    """Within, a forward pass lists the input and each bias, in order of execution, with the place of its gradient.
+    """Within, a forward pass lists each bias, in order of execution, with the place of its gradient.
 
     Layers that do not keep images apart are left out: what they miss shows in the completeness. With `spatial`, so are
     those that have no place in the image.
@@ -56,9 +63,6 @@ def biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[list[t
             found.append((get_gradient_edge(out), Bias(value, -1 if last else 1, value.ndim > 1)))
         if last:
             channels_last.append(out)
-
-    def entry(_network: nn.Module, args: tuple[Any, ...]) -> None:
-        add(args[0], args[0].detach().clone(), last=False)  # copied, since the first layer may work in place
 
     def linear(layer: nn.Module, _args: Any, out: Any) -> None:
         if isinstance(layer.bias, Tensor):
@@ -76,7 +80,7 @@ def biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[list[t
         if bias is not None:
             add(out, bias, last=out.ndim == 4 and (inherited or normalises_last_axis(layer)))
 
-    handles = [network.register_forward_pre_hook(entry)]
+    handles: list[RemovableHandle] = []
     for layer in layers(network):
         if isinstance(layer, _BatchNorm):
             handles.append(layer.register_forward_hook(norm))

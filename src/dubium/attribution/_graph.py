@@ -5,6 +5,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+CONVOLUTION = "ConvolutionBackward0"
+
 Node = Any  # torch's type for nodes does not know what they have saved
 
 
@@ -55,12 +57,15 @@ def leading_to(wanted: Collection[Node], root: Node) -> list[Step]:
 
 
 def held(output: Any) -> int:
-    """How many numbers the outputs of all nodes behind an output have: about what they keep."""
+    """How many numbers the outputs of all nodes behind an output have, and the weights of which a rule makes copies."""
     found: set[Node] = set()
     waiting = [getattr(output, "grad_fn", None)]
+    numbers = 0
     while waiting:
         node = waiting.pop()
         if node is not None and node not in found:
             found.add(node)
             waiting += [below for below, _ in node.next_functions]
-    return sum(math.prod(about.shape) for node in found for about in node._input_metadata)
+            numbers += sum(math.prod(about.shape) for about in node._input_metadata)
+            numbers += node._saved_weight.numel() if node.name() == CONVOLUTION else 0
+    return numbers

@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv_transpose2d, pad
 
-from dubium.attribution._graph import Node, Step
+from dubium.attribution._graph import CONVOLUTION, Node, Step
 
 Steps = Sequence[Step]
 Rule = Callable[[Tensor], Sequence[Tensor]]
 
-CONVOLUTION, NORM = "ConvolutionBackward0", "NativeBatchNormBackward0"
-RELU, POOLING = "ReluBackward0", "MaxPool2DWithIndicesBackward0"
+NORM, RELU, POOLING = "NativeBatchNormBackward0", "ReluBackward0", "MaxPool2DWithIndicesBackward0"
 
 Rows = Tensor
 """(targets and images, channels of all networks, height, width)"""
@@ -44,9 +43,8 @@ def stacked(networks: Sequence[Tensor], axis: int) -> Tensor:
 
 def side_by_side(features: Sequence[Tensor]) -> Tensor:
     """The features of all networks as one, (networks, *shape)."""
-    if features[0].ndim != 4:
-        return stacked(features, 0)
-    return stacked([one.movedim(1, -1) for one in features], 3).contiguous().permute(3, 0, 4, 1, 2)
+    whole = stacked(features, 0)
+    return whole.permute(1, 3, 4, 0, 2).contiguous().permute(3, 0, 4, 1, 2) if whole.ndim == 5 else whole
 
 
 def same(steps: Steps) -> Rule:
@@ -81,7 +79,17 @@ def dense(steps: Steps) -> Rule | None:
     if steps[0].inputs != [1] or steps[0].node._saved_alpha != 1:
         return None
     weights = [step.node._saved_mat2.T for step in steps]
-    return lambda gradient: [stacked([gradient[:, s] @ weight for s, weight in enumerate(weights)], 1)]
+    if len(weights) == 1:
+        return lambda gradient: [gradient @ weights[0]]
+    halves = [weight.unflatten(1, (math.gcd(weight.shape[1], 2), -1)).movedim(1, 0) for weight in weights]
+
+    def rule(gradient: Tensor) -> Sequence[Tensor]:
+        """Rows are few, and few rows make one thread's work: halves of the weights are one for each of two."""
+        rows = gradient.movedim(1, 0).flatten(1, 2)
+        pulled = torch.stack([own.expand(len(half), -1, -1) @ half for own, half in zip(rows, halves, strict=True)])
+        return [pulled.unflatten(2, (len(gradient), -1)).permute(2, 0, 3, 1, 4).flatten(3)]
+
+    return rule
 
 
 def rectified(steps: Steps) -> Rule:
@@ -191,9 +199,7 @@ def to_one_channel(rows: Rows, weights: Sequence[Tensor], vertical: Axis, horizo
     oneDNN's kernels want many channels.
     """
     pixels = rows.permute(0, 2, 3, 1).reshape(-1, len(weights), weights[0].shape[0])
-    taps = rows.new_empty(len(weights), vertical.kernel * horizontal.kernel, len(pixels))
-    for own, weight, products in zip(pixels.unbind(1), weights, taps, strict=True):
-        torch.mm(weight.flatten(1).T, own.T, out=products)
+    taps = stacked([weight.flatten(1).T for weight in weights], 0) @ pixels.permute(1, 2, 0)
     taps = taps.view(len(weights), vertical.kernel, horizontal.kernel, len(rows), vertical.out, horizontal.out)
     across = rows.new_zeros(*taps.shape[:2], *taps.shape[3:5], horizontal.padded)
     for tap in range(horizontal.kernel):
@@ -211,7 +217,7 @@ def pooled(steps: Steps) -> Rule | None:
         return None
     size, shape, out = node._saved_kernel_size[0], node._saved_self.shape, steps[0].shape
     height, width = (n * size for n in out[2:])
-    where = stacked([winners(step)[:, :, :height, :width].movedim(1, -1) for step in steps], 3)
+    where = winners(steps)[..., :height, :width].permute(1, 3, 4, 0, 2)
     where = where.contiguous().unflatten(1, (-1, size)).flatten(3)  # image, row, row, all else
     rest = (0, shape[3] - width, 0, shape[2] - height)
 
@@ -225,12 +231,14 @@ def pooled(steps: Steps) -> Rule | None:
     return rule
 
 
-def winners(step: Step) -> Tensor:
-    """1 at the maxima, unless a ReLU is to hide them."""
-    found: Tensor = step.node(
-        torch.ones(step.shape, dtype=step.node._saved_self.dtype, device=step.node._saved_self.device)
-    )
-    return torch.ops.aten.threshold_backward(found, step.node._saved_self, 0) if hides_relu(step) else found
+def winners(steps: Steps) -> Tensor:
+    """(networks, *features): 1 at the maxima, unless a ReLU is to hide them."""
+    features = stacked([step.node._saved_self for step in steps], 0)
+    places = stacked([step.node._saved_result1 for step in steps], 0).flatten(3)
+    values = features.flatten(3)
+    seen = (values.gather(3, places) > 0).to(values.dtype) if hides_relu(steps[0]) else values.new_ones(())
+    found = torch.zeros_like(values).scatter_(3, places, seen.expand_as(places))
+    return found.view_as(features)
 
 
 def has_squares(pooling: Node) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
 from torch.nn.functional import interpolate
 
 from dubium.attribution._backward import DifferentError
@@ -52,8 +53,7 @@ class Ahead:
         network, x = past_normalisation(network, x)
         self.size = images_at_once(network, x, lambda output: output, memory)
         self.parts = [Passed(network, part) for part in x.split(self.size)]
-        weights = sum(parameter.nbytes for parameter in network.parameters())
-        self.bytes = weights + x.element_size() * sum(held(part.output) for part in self.parts)
+        self.bytes = x.element_size() * sum(held(part.output) for part in self.parts)
 
     @property
     def outputs(self) -> list[tuple[Images, Any]]:
@@ -87,6 +87,7 @@ class Passed:
     def __init__(self, network: nn.Module, x: Images, *, spatial: bool = True) -> None:
         with biases(network, len(x), spatial=spatial) as found:
             self.at, self.output = differentiable(network, x)
+        found = [(get_gradient_edge(self.at), Bias.of_input(self.at)), *found]
         self.edges, self.biases = [edge for edge, _ in found], [bias for _, bias in found]
 
 
@@ -149,8 +150,11 @@ def reference(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
     Its numbers are not rescaled one by one: their channel sum is `(sum - C lo) / (hi - lo + eps)`.
     """
     term = absolute(bias, gradient)
-    low, high = least(term), extremes(term, torch.amax)
-    return ((term.sum(-1) - term.shape[-1] * low) / (high - low + EPS)).movedim(4, 1)
+    whole, high = term.sum(-1), extremes(term, torch.amax)
+    low = least(term)
+    if low is not None:
+        whole, high = whole - term.shape[-1] * low, high - low
+    return (whole / (high + EPS)).movedim(4, 1)
 
 
 def absolute(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
@@ -159,14 +163,14 @@ def absolute(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
     if bias.implicit:
         return (gradient * bias.value).permute(axes).abs().contiguous()
     rows = gradient.permute(axes).contiguous()
-    by_row = bias.value.flatten().repeat(rows.shape[3])  # one long inner loop instead of many short ones
+    by_row = bias.value.flatten().expand(rows.shape[3], -1).flatten()  # one long inner loop instead of many short ones
     return (rows.flatten(3) * by_row).abs_().view_as(rows)
 
 
-def least(term: Float[Tensor, "t B h w S C"]) -> Float[Tensor, "t B 1 1 S"]:
-    """The least number of each network's term. Most have a 0, of a feature that is off: none is less."""
-    if term.is_cpu and not (some := extremes(term[:, :, :2], torch.amin)).any():  # a GPU would have to wait for it
-        return some
+def least(term: Float[Tensor, "t B h w S C"]) -> Float[Tensor, "t B 1 1 S"] | None:
+    """The least number of each network's term; None if it is 0. Most have one, of a feature that is off."""
+    if term.is_cpu and not extremes(term[:, :, :2], torch.amin).any():  # a GPU would have to wait for it
+        return None
     return extremes(term, torch.amin)
 
 
@@ -174,7 +178,8 @@ def extremes(term: Float[Tensor, "t B h w S C"], of: Callable[..., Tensor]) -> F
     """The least or largest number of each network's term. Of several, rows go first: their inner loops are long."""
     if term.shape[4] == 1:
         return of(term.flatten(2), 2)[:, :, None, None, None]
-    return of(of(term.flatten(3), 2).unflatten(2, term.shape[3:]), (2, 4))[:, :, None, None]
+    by_column = of(term.flatten(3), 2).unflatten(2, (term.shape[3], -1))
+    return of(of(by_column, 2).unflatten(2, term.shape[4:]), 3)[:, :, None, None]
 
 
 def summed(terms: Sequence[Tensor], x: Images) -> Float[Tensor, "t S B H W"]:
@@ -189,9 +194,10 @@ def summed(terms: Sequence[Tensor], x: Images) -> Float[Tensor, "t S B H W"]:
 
 
 def enlarged(term: Float[Tensor, "t S B h w"], size: Sequence[int]) -> Float[Tensor, "t S B H W"]:
-    """By bilinear interpolation."""
-    larger: Tensor = interpolate(term.flatten(0, 1), size=size, mode="bilinear", align_corners=True)
-    return larger.view(*term.shape[:3], *size)
+    """By bilinear interpolation. Maps go as channels, side by side: each pixel's weights serve for all of them."""
+    rows = term.permute(2, 3, 4, 0, 1).flatten(3).permute(0, 3, 1, 2)
+    larger: Tensor = interpolate(rows, size=size, mode="bilinear", align_corners=True)
+    return larger.view(len(rows), *term.shape[:2], *size).movedim(0, 2)
 
 
 def summed_and_rescaled(terms: Sequence[Tensor], x: Images) -> Float[Tensor, "t S B H W"]:
