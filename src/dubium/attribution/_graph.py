@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 CONVOLUTION = "ConvolutionBackward0"
@@ -20,7 +21,7 @@ class Step:
     above: list["Step"] = field(default_factory=list)
     below: list["Step"] = field(default_factory=list)
 
-    @property
+    @cached_property
     def name(self) -> str:
         return str(self.node.name())
 
@@ -28,7 +29,7 @@ class Step:
     def inputs(self) -> list[int]:
         return [i for i, *_ in self.edges]
 
-    @property
+    @cached_property
     def shape(self) -> Sequence[int]:
         """That of the first output."""
         return tuple(self.node._input_metadata[0].shape)
