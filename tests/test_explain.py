@@ -351,6 +351,12 @@ BAD = {
         "running statistics",
     ),
     "dtype": (GOOD, lambda: images(1, dtype=torch.float64), errors.DtypeError, "float64.*network 0.*float32"),
+    "dtype of an early layer": (
+        lambda: [nn.Sequential(small_cnn(1), nn.Flatten()).eval()],
+        lambda: images(1, dtype=torch.float64),
+        errors.DtypeError,
+        "float64.*network 0.*float32",
+    ),
     "training": (
         lambda: [*GOOD(), small_cnn().train()],
         lambda: images(1),

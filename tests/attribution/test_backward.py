@@ -5,6 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from dubium.attribution._graph import held
 from dubium.attribution._vjp import batched_vjp, slopes
 
 
@@ -158,3 +159,9 @@ def test_targets_taken_in_parts_find_the_same_slopes():
         torch.testing.assert_close(
             batched_vjp(network, x, flat), batched_vjp(network, x, flat, memory=1), rtol=1e-12, atol=0
         )
+
+
+def test_what_is_held_counts_every_output_and_the_weights_of_convolutions():
+    x = torch.randn(1, 2, 6, 6, requires_grad=True)
+    out = F.linear(F.conv2d(x, torch.randn(3, 2, 3, 3)).relu().flatten(1), torch.randn(5, 48))
+    assert held(out) == x.numel() + 3 * 48 + 5 + 54

@@ -23,6 +23,7 @@ ALIKE = {
     "awkward": (Awkward, 3),
     "without rules": (smooth, 1),
     "groups": (lambda: nn.Sequential(nn.Conv2d(4, 8, 3, groups=4), nn.ReLU(), nn.Flatten(), nn.Linear(800, 3)), 4),
+    "odd": (lambda: nn.Sequential(nn.Conv2d(1, 3, 4), nn.ReLU(), nn.Flatten(), nn.Linear(243, 3)), 1),
 }
 
 
