@@ -16,17 +16,19 @@ def machine() -> dict[str, object]:
     return {"machine": platform.machine(), "threads": torch.get_num_threads(), "torch": torch.__version__}
 
 
-def turns(functions: Mapping[str, Callable[[], object]], repeats: int = 7, warm_up: int = 1) -> dict[str, list[float]]:
+def turns(
+    functions: Mapping[str, Callable[[], object]], repeats: int = 7, warm_up: int = 1, at_least: float = TURN
+) -> dict[str, list[float]]:
     """The times of each function; they take turns, so that a busy moment hits all of them.
 
-    A short call is made again and again in its turn, as in a loop of its own: else it would mostly wait for the memory
-    that the others have left behind.
+    A short call is made again and again in its turn, for `at_least` so many seconds, as in a loop of its own: else it
+    would mostly wait for the memory that the others have left behind.
     """
     times: dict[str, list[float]] = {name: [] for name in functions}
     for turn in range(warm_up + repeats):
         for name, function in functions.items():
             start, calls, taken = perf_counter(), 0, 0.0
-            while taken < TURN:
+            while taken < at_least:
                 function()
                 calls, taken = calls + 1, perf_counter() - start
             if turn >= warm_up:

@@ -58,9 +58,11 @@ the network with 1000 classes.
 
 ## Growth
 
-Exponents of power laws, fitted to logarithms by least squares: 1 is linear. Memory is what a call adds to the process's
-high-water mark; chunks are made to fit the cache and the limit, and it grows until they are full. B = 1 is drawn
-(hollow) but not fitted: there, the fixed cost of a call shows.
+Exponents of power laws, fitted to logarithms by least squares: 1 is linear. Time is counted in forward passes, which
+are measured beside each call, since the pace of a shared machine changes from cell to cell; in seconds where pixels
+grow, which make forward passes longer, too. Memory is what a call adds to the process's high-water mark; chunks are
+made to fit the cache and the limit, and it grows until they are full. B = 1 is drawn (hollow) but not fitted: there,
+the fixed cost of a call shows.
 
 {growth}
 

@@ -1,4 +1,5 @@
 import copy
+import sys
 import warnings
 
 import pytest
@@ -131,10 +132,20 @@ def test_one_forward_pass_serves_logits_and_relevance_where_it_fits(options, pas
     assert sum(seen) == len(networks) * (1 + 2 * passes)  # one image alone tells what its features take
 
 
-def test_passes_ahead_are_given_up_when_any_network_is_too_large():
+def test_passes_ahead_are_of_as_many_networks_as_fit():
     small, large = small_cnn().eval(), nn.Sequential(nn.Conv2d(1, 500, 3), nn.ReLU(), small_cnn(500, size=10)).eval()
-    kept = [ahead(Plain(networks, False), images(1), "none", 2**20) for networks in ([small] * 2, [small, large])]
-    assert [one is None for one in kept] == [False, True]
+    posteriors = [small] * 2, [small, large, small], [large, small]
+    assert [len(ahead(Plain(each, False), images(1), "none", 2**20)) for each in posteriors] == [2, 1, 0]
+
+
+def test_maps_do_not_depend_on_how_many_networks_pass_ahead(monkeypatch):
+    networks, x = ensemble(small_cnn, 3), images(2)
+    expected = dubium.explain(networks, x)
+    for most in range(3):
+        monkeypatch.setattr(sys.modules["dubium.explain"], "ahead", lambda *args, most=most: ahead(*args)[:most])
+        found = dubium.explain(networks, x)
+        torch.testing.assert_close(found.maps, expected.maps, rtol=1e-5, atol=1e-7)
+        torch.testing.assert_close(found.members, expected.members)
 
 
 def test_result_has_the_promised_fields_and_shapes():

@@ -52,6 +52,14 @@ def series(lines: list[Line]) -> dict[tuple[str, str], list[tuple[int, Line]]]:
     return found
 
 
+def taken(line: Line, axis: str) -> float:
+    """Time in forward passes, measured beside each call: the pace of a shared machine changes from cell to cell.
+
+    More pixels make forward passes longer, too: there, in seconds.
+    """
+    return float(line["seconds"] if axis == "pixels" else line["ratio"] * line["S"] * line["K"] * line["B"])
+
+
 def exponents(lines: list[Line]) -> dict[tuple[str, str], tuple[float, float]]:
     """Of time and of memory, where at least three cells were measured."""
     found: dict[tuple[str, str], tuple[float, float]] = {}
@@ -59,5 +67,5 @@ def exponents(lines: list[Line]) -> dict[tuple[str, str], tuple[float, float]]:
         if len(pairs) > 2:
             sizes = [size for size, _ in pairs]
             peaks = [max(1.0, line["peak_mib"]) for _, line in pairs]  # below a mebibyte there is nothing to fit
-            found[name] = exponent(sizes, [line["seconds"] for _, line in pairs]), exponent(sizes, peaks)
+            found[name] = exponent(sizes, [taken(line, name[1]) for _, line in pairs]), exponent(sizes, peaks)
     return found

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from typing import Any
 
 import torch
@@ -83,8 +84,8 @@ def explain(
     with torch.inference_mode(False), torch.no_grad():
         networks, x = prepared(posterior, x)
         by_fullgrad = name == UA_BACKPROP and function is fullgrad
-        passes = ahead(networks, x, settings["rescale"], limit) if by_fullgrad else None
-        logits = predict(networks, x, limit) if passes is None else checked([p.outputs for p in passes], len(networks))
+        passes = ahead(networks, x, settings["rescale"], limit) if by_fullgrad else []
+        logits = predict(networks, x, limit, passes)
         warn_if_probabilities(logits)
         on_probs = shares(logits)
         if settings.get("tau1") == "auto":
@@ -93,7 +94,7 @@ def explain(
             maps = x.new_zeros(0, len(kinds), *x.shape[2:])
         elif name == UA_BACKPROP:
             fits = len(x) * logits.shape[-1] <= rows_at_once(x, limit // 2)  # the maps of all classes
-            maps = through_logits(networks, passes if fits else None, x, logits, on_probs, kinds, settings, context)
+            maps = through_logits(networks, passes if fits else [], x, logits, on_probs, kinds, settings, context)
         else:
             maps = bound(function, settings, context)(stack(networks), x, uncertainty_target(kinds))
             check_maps(maps, name, (len(x), len(kinds), *x.shape[2:]))
@@ -160,7 +161,7 @@ def image_kind(channels: int) -> str:
 
 def through_logits(
     networks: Posterior,
-    passes: Sequence[Ahead] | None,
+    passes: Sequence[Ahead],
     x: Images,
     logits: Logits,
     on_probs: Shares,
@@ -176,8 +177,8 @@ def through_logits(
         x,
         logits,
         on_probs,
-        relevances=lambda: (partial(relevance, network) for network in networks) if passes is None else passes,
-        known=lambda: None if passes is None else together(passes),
+        relevances=lambda: chain(passes, (partial(relevance, one) for one in islice(networks, len(passes), None))),
+        known=lambda: together(passes) if len(passes) == len(networks) else None,
         together=function in BY_IMAGE,
         kinds=kinds,
         **{name: settings[name] for name in UA_OPTIONS if name != "relevance"},
@@ -219,12 +220,12 @@ def keep_freed_memory() -> None:
     torch.empty(2**25 - 2**16, dtype=torch.uint8)
 
 
-def predict(posterior: Posterior, x: Images, memory: int) -> Logits:
-    """Every network's logits, each checked."""
+def predict(posterior: Posterior, x: Images, memory: int, passes: Sequence[Ahead] = ()) -> Logits:
+    """Every network's logits, each checked; those of the first may be known already."""
     rows = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
-    at_once = min(64, max(1, memory // (FEATURES * rows[0].nbytes)))
+    parts = rows.split(min(64, max(1, memory // (FEATURES * rows[0].nbytes))))
     outputs = (
-        [(part, forward(network, part, index)) for part in rows.split(at_once)]
+        passes[index].outputs if index < len(passes) else [(part, forward(network, part, index)) for part in parts]
         for index, network in enumerate(posterior)
     )
     return checked(outputs, len(posterior))[:, : len(x)]
@@ -244,20 +245,20 @@ def checked(outputs: Iterable[Sequence[tuple[Images, Any]]], expected: int) -> L
     return together
 
 
-def ahead(networks: Posterior, x: Images, rescale: str, memory: int) -> list[Ahead] | None:
-    """Forward passes that serve for logits and relevance both, if those of all networks fit into the memory."""
-    room = memory // 4
-    if not 0 < len(networks) * len(x) * FEATURES * x[:1].nbytes <= room:
-        return None
-    passes: list[Ahead] = []
-    for network in networks:
+def ahead(networks: Posterior, x: Images, rescale: str, memory: int) -> list[Ahead]:
+    """Forward passes that serve for logits and relevance both: of as many networks as fit into the memory."""
+    room, passes = memory // 4, []
+    for network in networks if len(x) else ():
+        if FEATURES * x.nbytes > room:
+            break
         try:
-            passes.append(Ahead(network, x, rescale=rescale, memory=memory // 2))
+            one = Ahead(network, x, rescale=rescale, memory=memory // 2)
         except Exception:
-            return None  # whatever is wrong, `predict` will say it
-        room -= passes[-1].bytes
+            break  # whatever is wrong, `predict` will say it
+        room -= one.bytes
         if room < 0:
-            return None
+            break
+        passes.append(one)
     return passes
 
 

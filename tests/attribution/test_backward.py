@@ -144,6 +144,16 @@ def test_weights_that_depend_on_x_count(function):
     torch.testing.assert_close(found[0].sum(0), expected)
 
 
+def test_slopes_that_were_taken_stay_as_they_are():
+    """The rule of a ReLU works in place where it may."""
+    x = torch.randn(1, 2, 6, 6, dtype=torch.float64, requires_grad=True)
+    features = x.relu()
+    out = F.conv2d(features, torch.randn(3, 2, 3, 3, dtype=torch.float64)).flatten(1)
+    expected = torch.autograd.grad(out.sum(), [features, x], retain_graph=True)
+    (found,) = slopes(out, [features, x], 2**20)
+    torch.testing.assert_close([slope.sum(0) for slope in found], [*expected])
+
+
 def test_slopes_have_the_type_of_what_they_are_at():
     weight, x = torch.randn(2, 2, 3, 3), torch.randn(1, 2, 6, 6, dtype=torch.float64, requires_grad=True)
     out = (F.conv2d(x.float(), weight) + x[..., 1:-1, 1:-1]).flatten(1)  # a sum of two types

@@ -96,6 +96,8 @@ def rectified(steps: Steps) -> Rule:
     if any(hides_relu(above) for above in steps[0].above):
         return same(steps)
     out = side_by_side([step.node._saved_result for step in steps])
+    if serves_only_one(steps[0]) and is_convolution(steps[0].above[0]):  # its gradient is new, and nobody else's
+        return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0, grad_input=gradient)]
     return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0)]
 
 
@@ -201,13 +203,13 @@ def to_one_channel(rows: Rows, weights: Sequence[Tensor], vertical: Axis, horizo
     pixels = rows.permute(0, 2, 3, 1).reshape(-1, len(weights), weights[0].shape[0])
     taps = stacked([weight.flatten(1).T for weight in weights], 0) @ pixels.permute(1, 2, 0)
     taps = taps.view(len(weights), vertical.kernel, horizontal.kernel, len(rows), vertical.out, horizontal.out)
-    across = rows.new_zeros(*taps.shape[:2], *taps.shape[3:5], horizontal.padded)
-    for tap in range(horizontal.kernel):
-        across[..., horizontal.meets(tap)].add_(taps[:, :, tap])
-    down = rows.new_zeros(len(weights), len(rows), vertical.padded, horizontal.padded)
+    down = rows.new_zeros(len(weights), horizontal.kernel, len(rows), vertical.padded, horizontal.out)
     for tap in range(vertical.kernel):
-        down[:, :, vertical.meets(tap)].add_(across[:, tap])
-    return down[:, :, None, vertical.inside, horizontal.inside]
+        down[..., vertical.meets(tap), :].add_(taps[:, tap])
+    across = rows.new_zeros(len(weights), len(rows), vertical.padded, horizontal.padded)
+    for tap in range(horizontal.kernel):
+        across[..., horizontal.meets(tap)].add_(down[:, tap])
+    return across[:, :, None, vertical.inside, horizontal.inside]
 
 
 def pooled(steps: Steps) -> Rule | None:
