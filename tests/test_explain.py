@@ -164,6 +164,19 @@ def test_result_has_the_promised_fields_and_shapes():
     torch.testing.assert_close(scores.scores["epistemic"], result.scores["epistemic"])
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("compiled", [lambda network: torch.jit.trace(network, images(1)), torch.jit.script])
+def test_networks_whose_layers_cannot_be_seen_are_scored_but_not_explained(compiled):
+    network, x = small_cnn().eval(), images(2)
+    hidden = compiled(network)
+    with pytest.raises(errors.PosteriorTypeError, match=r"torch\.jit: network 1.*made from"):
+        dubium.explain([network, hidden], x)
+    with pytest.raises(errors.PosteriorTypeError, match=r"torch\.jit"):
+        dubium.fullgrad_completeness(hidden, x)
+    scores = dubium.uncertainty([network, hidden], x).scores["total"]
+    torch.testing.assert_close(scores, dubium.uncertainty([network, network], x).scores["total"])
+
+
 def test_only_the_kinds_asked_for_are_returned_in_their_order():
     result = dubium.explain(ensemble(small_cnn), images(1), kinds=("epistemic", "total"))
     assert list(result.maps) == list(result.scores) == ["epistemic", "total"]

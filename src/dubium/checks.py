@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Collection, Iterable, Sequence
 
 from torch import Tensor, nn
+from torch.jit import ScriptModule
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
@@ -59,8 +60,11 @@ def check_posterior(posterior: object) -> None:
         raise PosteriorError(f"The posterior is empty; at least one network is needed. {hint}")
 
 
-def check_network(network: object, index: int, x: Tensor) -> None:
-    """Whether a network is a fixed function of one image, of x's type and on x's device."""
+def check_network(network: object, index: int, x: Tensor, *, layers: bool) -> None:
+    """Whether a network is a fixed function of one image, of x's type and on x's device.
+
+    With `layers`, also whether those can be seen: FullGrad would miss biases, and not know it.
+    """
     if not isinstance(network, nn.Module):
         raise PosteriorTypeError(
             f"Element {index} of the posterior is a {type(network).__name__}; a torch.nn.Module is needed."
@@ -73,6 +77,11 @@ def check_network(network: object, index: int, x: Tensor) -> None:
             raise NetworkStateError(
                 f"In training mode: {place(index, name, module)}. Its output is random or depends on the batch. Call "
                 "network.eval() first; for MC dropout, use dubium.posteriors.MCDropout, which fixes the masks."
+            )
+        if layers and isinstance(module, ScriptModule):
+            raise PosteriorTypeError(
+                f"Compiled by torch.jit: {place(index, name, module)}. Its layers cannot be seen. Give the module that "
+                "it was made from."
             )
         if isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm) and module.running_mean is None:
             raise NetworkStateError(

@@ -115,7 +115,7 @@ def uncertainty(
     check_posterior(posterior)
     warn_if_single(posterior, kinds)
     with torch.inference_mode(False), torch.no_grad():
-        networks, x = prepared(posterior, x)
+        networks, x = prepared(posterior, x, layers=False)
         logits = predict(networks, x, limit)
         warn_if_probabilities(logits)
     return assembled(logits, shares(logits), x, kinds, maps=None, method="uncertainty", options={}, extras={})
@@ -203,10 +203,10 @@ class Plain:
             yield deepcopy(plain).float() if self.half else plain
 
 
-def prepared(posterior: Posterior, x: Images) -> tuple[Posterior, Images]:
+def prepared(posterior: Posterior, x: Images, *, layers: bool = True) -> tuple[Posterior, Images]:
     """Checked networks, and images that autograd may save, both in at least float32."""
     for index, network in enumerate(posterior):
-        check_network(network, index, x)
+        check_network(network, index, x, layers=layers)
     keep_freed_memory()
     half = x.dtype in (torch.float16, torch.bfloat16)
     return Plain(posterior, half), x.float() if half else x.clone() if x.is_inference() else x.detach()
