@@ -138,6 +138,21 @@ def test_passes_ahead_are_of_as_many_networks_as_fit():
     assert [len(ahead(Plain(each, False), images(1), "none", 2**20)) for each in posteriors] == [2, 1, 0]
 
 
+def test_a_posterior_makes_its_networks_only_to_check_them_and_to_pass_ahead():
+    asked, networks = [], ensemble(small_cnn, 3)
+
+    class Made:
+        def __len__(self):
+            return 3
+
+        def __iter__(self):
+            asked.append(1)
+            return iter(networks)
+
+    dubium.explain(Made(), images(20))  # too many images to be walked together
+    assert len(asked) == 2
+
+
 def test_maps_do_not_depend_on_how_many_networks_pass_ahead(monkeypatch):
     networks, x = ensemble(small_cnn, 3), images(2)
     expected = dubium.explain(networks, x)

@@ -177,7 +177,7 @@ def through_logits(
         x,
         logits,
         on_probs,
-        relevances=lambda: chain(passes, (partial(relevance, one) for one in islice(networks, len(passes), None))),
+        relevances=lambda: chain(passes, (partial(relevance, network) for _, network in others(networks, passes))),
         known=lambda: together(passes) if len(passes) == len(networks) else None,
         together=function in BY_IMAGE,
         kinds=kinds,
@@ -224,11 +224,8 @@ def predict(posterior: Posterior, x: Images, memory: int, passes: Sequence[Ahead
     """Every network's logits, each checked; those of the first may be known already."""
     rows = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
     parts = rows.split(min(64, max(1, memory // (FEATURES * rows[0].nbytes))))
-    outputs = (
-        passes[index].outputs if index < len(passes) else [(part, forward(network, part, index)) for part in parts]
-        for index, network in enumerate(posterior)
-    )
-    return checked(outputs, len(posterior))[:, : len(x)]
+    rest = ([(part, forward(network, part, index)) for part in parts] for index, network in others(posterior, passes))
+    return checked(chain((one.outputs for one in passes), rest), len(posterior))[:, : len(x)]
 
 
 def checked(outputs: Iterable[Sequence[tuple[Images, Any]]], expected: int) -> Logits:
@@ -260,6 +257,11 @@ def ahead(networks: Posterior, x: Images, rescale: str, memory: int) -> list[Ahe
             break
         passes.append(one)
     return passes
+
+
+def others(networks: Posterior, passes: Sequence[Ahead]) -> Iterator[tuple[int, nn.Module]]:
+    """Those that did not pass ahead, with their numbers. A posterior that makes them anew is not asked in vain."""
+    return islice(enumerate(networks), len(passes), None) if len(passes) < len(networks) else iter(())
 
 
 def forward(network: nn.Module, x: Images, index: int) -> Any:

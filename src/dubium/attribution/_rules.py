@@ -196,7 +196,7 @@ class Axis(NamedTuple):
 
 
 def to_one_channel(rows: Rows, weights: Sequence[Tensor], vertical: Axis, horizontal: Axis) -> Tensor:
-    """(networks, rows, 1, height, width): products of matrices, added up across columns, then down rows.
+    """(networks, rows, 1, height, width): products of matrices, added up down rows, then across columns.
 
     oneDNN's kernels want many channels.
     """
