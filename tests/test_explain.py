@@ -1,6 +1,7 @@
 import copy
 import sys
 import warnings
+from functools import partial
 
 import pytest
 import torch
@@ -365,7 +366,7 @@ def mean_pairs(x):
     return torch.stack([means, -means], 1)
 
 
-GOOD = lambda: ensemble(small_cnn)  # noqa: E731
+GOOD = partial(ensemble, small_cnn)
 BAD = {
     "not a tensor": (GOOD, lambda: [[1.0]], errors.ImagesTypeError, "torch.as_tensor"),
     "integers": (GOOD, lambda: torch.zeros(1, 1, 12, 12, dtype=torch.uint8), errors.ImagesTypeError, "255"),

@@ -79,7 +79,7 @@ class MissingExtraError(DubiumError, ImportError):
     """An optional dependency that is not installed."""
 
 
-def lookup(kind: str, table: Mapping[str, T], name: str) -> T:
+def lookup(kind: str, table: Mapping[str, T], name: object) -> T:
     """`table[name]`, or an error that suggests the nearest name."""
     if isinstance(name, str) and name in table:
         return table[name]

@@ -19,7 +19,7 @@ def attributor(what: object, table: Mapping[str, Attributor], noun: str) -> tupl
         return f"captum.{what.__name__}", captum_attributor(what)
     if callable(what) and not isinstance(what, type):
         return getattr(what, "__name__", type(what).__name__), what
-    return str(what), lookup(noun, table, what)  # type: ignore[arg-type]
+    return str(what), lookup(noun, table, what)
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:

@@ -33,9 +33,10 @@ def scorer(posterior: Posterior, kind: Kind = "epistemic", *, batch_size: int = 
 def forward(network: nn.Module, x: Images) -> Float[Tensor, "B K"]:
     """Logits, with channels last where the network can: one that flattens with `view` cannot."""
     try:
-        return network(x.clone(memory_format=torch.channels_last))  # type: ignore[no-any-return]  # it may work in place
+        logits: Tensor = network(x.clone(memory_format=torch.channels_last))  # a copy, since it may work in place
     except RuntimeError:
-        return network(x.clone())  # type: ignore[no-any-return]
+        logits = network(x.clone())
+    return logits
 
 
 def batched(uncertainty: Uncertainty, batches: Iterable[Images]) -> Float[Tensor, " B"]:

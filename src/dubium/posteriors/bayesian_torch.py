@@ -79,5 +79,5 @@ class LogitsOnly(nn.Module):
         self.network = network
 
     def forward(self, x: Tensor) -> Tensor:
-        out = self.network(x)
-        return out[0] if isinstance(out, tuple) else out  # type: ignore[no-any-return]
+        out: Tensor | tuple[Tensor, ...] = self.network(x)
+        return out[0] if isinstance(out, tuple) else out

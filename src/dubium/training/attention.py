@@ -101,10 +101,9 @@ def attentive(
 ) -> Tensor:
     """The network's logits under attention; `layer` is the name of the layer whose features it multiplies."""
     weights = attention[:, None]
-    if space == "input":
-        return network(weights * x)  # type: ignore[no-any-return]
-    if space == "input-added":
-        return network((1 + alpha * weights) * x)  # type: ignore[no-any-return]
+    if space in ("input", "input-added"):
+        logits: Tensor = network((weights if space == "input" else 1 + alpha * weights) * x)
+        return logits
 
     def multiply(_layer: nn.Module, _args: Any, out: Tensor) -> Tensor:
         resized = F.interpolate(weights, size=out.shape[2:], mode="bilinear", align_corners=False)
@@ -113,9 +112,10 @@ def attentive(
     assert layer is not None
     handle = network.get_submodule(layer).register_forward_hook(multiply)
     try:
-        return network(x)  # type: ignore[no-any-return]
+        logits = network(x)
     finally:
         handle.remove()
+    return logits
 
 
 def _objective(layer: str | None, alpha: float, space: Space) -> Objective:

@@ -113,9 +113,11 @@ def original(row: Row, settings: Settings) -> Item:
 def first(source: Source | None) -> list[Item]:
     """Some images of a source; those that cannot be read are left out."""
     found: list[Item] = []
-    for index in range(len(source)) if source is not None else ():
+    if source is None:
+        return found
+    for index in range(len(source)):
         try:
-            found.append(source.read(index))  # type: ignore[union-attr]
+            found.append(source.read(index))
         except (FileFormatError, OSError):
             continue
         if len(found) == SHOWN:

@@ -1,6 +1,6 @@
 """The checks of `evaluation.sanity` and `evaluation.randomisation` on a posterior's most uncertain images."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,7 +36,7 @@ from dubium.evaluation.scoring import scorer
 from dubium.evaluation.statistics import mean
 from dubium.evaluation.store import Store
 from dubium.evaluation.summary import Measured, Summary
-from dubium.types import Images, Kind
+from dubium.types import Images, Kind, Posterior
 
 STAGES = (0.25, 0.5, 0.75, 1.0)
 STEPS = 21
@@ -105,7 +105,10 @@ def _joined(parts: Sequence[dict[str, Any]], kind: Kind) -> dict[str, Measured]:
 
 def checks(job: Job, method: Method, x: Images, maps: Tensor, kind: Kind, options: SanityOptions) -> dict[str, Any]:
     """Every check's values for some images, as JSON."""
-    explained: Callable[..., Tensor] = lambda posterior, seed: maps_of(posterior, x, method, [kind], seed=seed)[kind]  # noqa: E731
+
+    def explained(posterior: Posterior, seed: int) -> Tensor:
+        return maps_of(posterior, x, method, [kind], seed=seed)[kind]
+
     found: dict[str, Tensor] = {}
     for fraction in STAGES:
         unlearned = explained(Randomised(job.posterior, fraction, job.seed), job.seed + 1)
