@@ -44,8 +44,9 @@ Time of one call over its unit, and seconds in brackets. *Skipped* cells would t
 
 How many times longer than `explain` they take. The loops treat the whole batch at a time and one class of one network
 after the other, with frozen parameters; Integrated Gradients explains the epistemic uncertainty of all networks at
-once, from a white image, {rows} rows at a time. Where a peer would take minutes, a part was measured and scaled, as the
-table says. The last column is what it adds to the process's memory at its peak; `explain` keeps to a
+once, from a white image, {rows} rows at a time. All take turns of at least two seconds each, so that none is timed only
+while it waits for memory that another left behind. Where a peer would take minutes, a part was measured and scaled, as
+the table says. The last column is what it adds to the process's memory at its peak; `explain` keeps to a
 [limit](#memory) instead.
 
 {peers}
