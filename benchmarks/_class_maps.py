@@ -10,13 +10,13 @@ from torch import Tensor, nn
 import dubium
 from dubium.attribution import fullgrad
 from dubium.data import load
-from dubium.explain import TAUS
+from dubium._explain import TAUS
 from dubium.models import cifar_resnet
 from dubium.run.demo import demo_digits, demo_folder
 from dubium.softmax_share import softmax_share
 from dubium.types import Posterior
 from dubium.ua_backprop import pixel_softmax
-from dubium.uncertainty import shares
+from dubium.shares import shares
 
 
 @dataclass

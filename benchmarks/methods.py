@@ -19,7 +19,7 @@ import dubium
 from benchmarks._measure import machine, seconds
 from dubium.models import cnn, vae_dense
 from dubium.posteriors import stack
-from dubium.uncertainty import uncertainty_target
+from dubium.shares import uncertainty_target
 
 IMAGES, STEPS = 16, 20
 

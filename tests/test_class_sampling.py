@@ -11,7 +11,7 @@ import dubium
 from dubium import class_sampling, errors
 from dubium.class_sampling import MARGIN, PILOT, TOLERANCE, class_weights, enough_classes, offsets, systematic
 from dubium.softmax_share import softmax_share
-from dubium.uncertainty import shares
+from dubium.shares import shares
 from tests.networks import Awkward, ensemble, images, small_cnn
 from tests.oracles import relative_l1
 

@@ -12,7 +12,7 @@ from torch import nn
 import dubium
 from dubium import errors
 from dubium.attribution import fullgrad
-from dubium.explain import Plain, ahead
+from dubium._explain import Plain, ahead
 from dubium.models import Normalized
 from dubium.softmax_share import tau1_for
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
@@ -158,7 +158,7 @@ def test_maps_do_not_depend_on_how_many_networks_pass_ahead(monkeypatch):
     networks, x = ensemble(small_cnn, 3), images(2)
     expected = dubium.explain(networks, x)
     for most in range(3):
-        monkeypatch.setattr(sys.modules["dubium.explain"], "ahead", lambda *args, most=most: ahead(*args)[:most])
+        monkeypatch.setattr(sys.modules["dubium._explain"], "ahead", lambda *args, most=most: ahead(*args)[:most])
         found = dubium.explain(networks, x)
         torch.testing.assert_close(found.maps, expected.maps, rtol=1e-5, atol=1e-7)
         torch.testing.assert_close(found.members, expected.members)

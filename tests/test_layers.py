@@ -12,11 +12,11 @@ LAYERS = [  # a module imports from its own line and from those below it
     ("cli", "web", "reproduce"),
     ("report", "run"),
     ("evaluation", "training"),
-    ("explain",),
+    ("_explain",),
     ("ua_backprop", "explanation", "figures", "posteriors", "attribution"),
-    ("uncertainty", "class_sampling", "softmax_share"),
+    ("shares", "class_sampling", "softmax_share"),
     ("models", "data"),
-    ("checks", "files", "spread", "types", "errors"),
+    ("checks", "files", "executor", "types", "errors"),
 ]
 HEIGHT = {name: len(LAYERS) - i for i, names in enumerate(LAYERS) for name in names}
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dubium.softmax_share import own_weight, softmax_share, tau1_for
-from dubium.uncertainty import shares, uncertainty_target
+from dubium.shares import shares, uncertainty_target
 from tests.oracles import coefficients, entropy_shares, logit_shares, uncertainties
 
 

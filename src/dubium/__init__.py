@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from dubium.explain import explain, fullgrad_completeness, methods, uncertainty
+from dubium._explain import explain, fullgrad_completeness, methods, uncertainty
 from dubium.explanation import Explanation, load
 from dubium.posteriors import load_posterior, load_weights, save_posterior
 from dubium.training.attention import mitigate

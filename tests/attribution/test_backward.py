@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from dubium.attribution._graph import held
+from dubium.attribution._autograd.graph import held
 from dubium.attribution._vjp import batched_vjp, slopes
 
 

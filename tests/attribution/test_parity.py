@@ -10,7 +10,7 @@ import dubium
 from dubium.attribution import fullgrad, grad_cam, smoothgrad
 from dubium.attribution.smoothgrad import noise
 from dubium.posteriors.stack import stack
-from dubium.uncertainty import uncertainty_target
+from dubium.shares import uncertainty_target
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
 from tests.oracles import fullgrad_map, relative_l1, uncertainties
 

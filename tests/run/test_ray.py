@@ -26,7 +26,7 @@ from dubium.run import Settings, engine_on, open_work, ray_cluster, run
 from dubium.run.demo import demo_digits, demo_folder
 from dubium.run.ray import join
 from dubium.run.sources import FromDataset, Item
-from dubium.spread import in_turn, thread_count
+from dubium.executor import in_turn, thread_count
 from dubium.training import train
 from tests.data.official import write_idx
 

@@ -1,6 +1,6 @@
 import pytest
 
-from dubium.spread import thread_count
+from dubium.executor import thread_count
 from tests.data.official import write_idx
 
 

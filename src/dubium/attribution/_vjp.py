@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from dubium.attribution._backward import Backward, Take
+from dubium.attribution._autograd.backward import Backward, Take
 from dubium.errors import OptionError
 from dubium.types import Images, Scores, Target
 

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.nn.functional import interpolate
 
-from dubium.attribution._backward import DifferentError
+from dubium.attribution._autograd.backward import DifferentError
 from dubium.attribution._biases import Bias, biases
-from dubium.attribution._graph import held
+from dubium.attribution._autograd.graph import held
 from dubium.attribution._vjp import DEFAULT_MEMORY, aimed, cost, differentiable, in_parts, part_of, pullbacks
 from dubium.errors import lookup
 from dubium.models.normalized import Normalized

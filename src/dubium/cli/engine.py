@@ -10,7 +10,7 @@ import typer
 from dubium.errors import OptionError, lookup
 from dubium.run import ray_cluster
 from dubium.run.ray import gpus
-from dubium.spread import Spread, in_turn
+from dubium.executor import Spread, in_turn
 
 ENGINES = ("local", "ray")
 Engine = Annotated[

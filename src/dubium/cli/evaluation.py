@@ -19,7 +19,7 @@ from dubium.evaluation.protocols.job import SCALES
 from dubium.run.demo import NAME as DEMO
 from dubium.run.demo import demo_digits
 from dubium.run.posterior import digest, open_posterior
-from dubium.spread import Spread, thread_count
+from dubium.executor import Spread, thread_count
 
 
 class Watched(NamedTuple):

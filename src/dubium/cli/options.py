@@ -14,7 +14,7 @@ from dubium.cli.train import numbers, pairs
 from dubium.data import SOURCES
 from dubium.data.fit import FITS
 from dubium.errors import OptionError
-from dubium.explain import methods
+from dubium._explain import methods
 from dubium.run.settings import RANKED
 from dubium.types import KINDS
 

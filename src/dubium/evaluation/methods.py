@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from dubium.errors import OptionError
-from dubium.explain import chosen, explain
+from dubium._explain import chosen, explain
 from dubium.models import load_vae
 from dubium.types import Images, Kind, Posterior
 

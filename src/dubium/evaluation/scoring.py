@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium.types import KINDS, Images, Kind, Posterior
-from dubium.uncertainty import shares
+from dubium.shares import shares
 
 Uncertainty = Callable[[Images], Float[Tensor, " B"]]
 """Nats of one kind, image by image."""

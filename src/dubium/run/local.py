@@ -1,4 +1,4 @@
-"""Engines: jobs in this process, one after another, or wherever a `dubium.spread.Spread` has them done."""
+"""Engines: jobs in this process, one after another, or wherever a `dubium.executor.Spread` has them done."""
 
 from collections.abc import Callable, Iterable, Iterator
 from time import monotonic
@@ -7,7 +7,7 @@ import torch
 
 from dubium.run.job import Done, Job, Tick, run_job
 from dubium.run.work import Work
-from dubium.spread import Report, Spread, in_turn
+from dubium.executor import Report, Spread, in_turn
 
 Engine = Callable[[Work, Iterable[Job], Tick], Iterator[Done]]
 """Where jobs run is not what they do: engines are interchangeable."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from dubium.errors import ClusterError
 from dubium.posteriors.extras import require
-from dubium.spread import J, R, Report, S, Spread, thread_count
+from dubium.executor import J, R, Report, S, Spread, thread_count
 
 RETRIES = 4  # of a job whose worker died; one that always dies, of too little memory say, must end some time
 ANSWER = 10  # seconds that a cluster may take to answer
@@ -85,7 +85,7 @@ def spread_ray(
     threads: int,
     device: str = "cpu",
 ) -> Iterator[R]:
-    """`dubium.spread.Spread` on a cluster that was joined; a job whose worker dies is done again elsewhere."""
+    """`dubium.executor.Spread` on a cluster that was joined; a job whose worker dies is done again elsewhere."""
     needs = {"num_cpus": threads, "num_gpus": int(device.startswith("cuda"))}
     task = ray.remote(work).options(**needs, max_retries=RETRIES)
     place = os.getcwd(), [path for path in sys.path if path]

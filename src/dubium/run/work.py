@@ -10,7 +10,7 @@ import torch
 
 import dubium
 from dubium.errors import OptionError
-from dubium.explain import chosen
+from dubium._explain import chosen
 from dubium.models import load_vae
 from dubium.run.demo import NAME as DEMO
 from dubium.run.demo import demo_folder

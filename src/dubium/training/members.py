@@ -16,7 +16,7 @@ import torch
 from dubium.data import Dataset, load
 from dubium.errors import DivergedError, DubiumError
 from dubium.files import write_json
-from dubium.spread import Spread, in_turn
+from dubium.executor import Spread, in_turn
 from dubium.training.kinds import collector
 from dubium.training.loop import fit, network_for
 from dubium.training.plan import Plan
@@ -57,7 +57,7 @@ def train_member(plan: Plan, index: int, folder: Path, data: Dataset, report: Re
 
 
 def train_one(shared: tuple[Plan, Path, Dataset], index: int, report: Report) -> None:
-    """`train_member` as a job of `dubium.spread`."""
+    """`train_member` as a job of `dubium.executor`."""
     plan, folder, data = shared
     train_member(plan, index, folder, data, report)
 

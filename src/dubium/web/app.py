@@ -16,7 +16,7 @@ from PIL import Image
 
 from dubium.attribution import RELEVANCES
 from dubium.errors import DubiumError, MissingExtraError
-from dubium.explain import TAUS, methods
+from dubium._explain import TAUS, methods
 from dubium.explanation import Explanation
 from dubium.figures import overlay, picture
 from dubium.report.plots import Number

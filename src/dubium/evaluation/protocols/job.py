@@ -14,7 +14,7 @@ from dubium.errors import OptionError
 from dubium.evaluation.methods import Method, maps_of
 from dubium.evaluation.scoring import scorer
 from dubium.evaluation.store import Store
-from dubium.spread import Spread, in_turn
+from dubium.executor import Spread, in_turn
 from dubium.types import Images, Kind, Posterior
 
 SHARD = 10  # images a file

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv_transpose2d, pad
 
-from dubium.attribution._graph import CONVOLUTION, Node, Step
+from dubium.attribution._autograd.graph import CONVOLUTION, Node, Step
 
 Steps = Sequence[Step]
 Rule = Callable[[Tensor], Sequence[Tensor]]

@@ -36,7 +36,7 @@ from dubium.posteriors.stack import stack
 from dubium.softmax_share import tau1_for
 from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior, Progress, Shares
 from dubium.ua_backprop import only, rows_at_once, ua_backprop
-from dubium.uncertainty import shares, uncertainty_target
+from dubium.shares import shares, uncertainty_target
 
 UA_BACKPROP = "ua-backprop"
 UA_OPTIONS = {"relevance": "fullgrad", "tau1": None, "tau2": None, "normalize": True, "classes": "all"}

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from dubium.attribution._graph import CONVOLUTION, Node, Step, leading_to
-from dubium.attribution._rules import RULES, SETTINGS, stacked
+from dubium.attribution._autograd.graph import CONVOLUTION, Node, Step, leading_to
+from dubium.attribution._autograd.rules import RULES, SETTINGS, stacked
 
 Gradients = dict[int, Tensor]  # by a node's outputs
 Take = Callable[[Tensor], Tensor]
