@@ -1,19 +1,19 @@
 """The nouns. Axes: S samples, B batch, K classes, T targets, C channels, H height, W width."""
 
 from collections.abc import Callable, Iterator
-from typing import Literal, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from dubium.kinds import KINDS as KINDS
+from dubium.kinds import Kind as Kind
 
 Images = Float[Tensor, "B C H W"]
 Logits = Float[Tensor, "S B K"]
 Scores = Float[Tensor, "B T"]
 Maps = Float[Tensor, "B T H W"]
 Shares = Float[Tensor, "kinds=3 B K"]
-
-Kind = Literal["total", "aleatoric", "epistemic"]
-KINDS: tuple[Kind, ...] = ("total", "aleatoric", "epistemic")
 
 Target = Callable[[Tensor], Scores]
 """Turns a network's output into T numbers per image."""

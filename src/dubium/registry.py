@@ -1,0 +1,28 @@
+"""The methods that `explain(..., method=)` takes. No torch here: the command line lists them without importing it."""
+
+UA_BACKPROP = "ua-backprop"
+
+RELEVANCES: dict[str, str] = {
+    "fullgrad": "dubium.attribution.fullgrad:fullgrad",
+    "grad": "dubium.attribution.grad:grad",
+    "input-grad": "dubium.attribution.input_grad:input_grad",
+    "smoothgrad": "dubium.attribution.smoothgrad:smoothgrad",
+    "grad-cam": "dubium.attribution.grad_cam:grad_cam",
+    "ig": "dubium.attribution.ig:ig",
+    "blur-ig": "dubium.attribution.blur_ig:blur_ig",
+    "guided-ig": "dubium.attribution.guided_ig:guided_ig",
+}
+"""Methods that explain a logit as well as an uncertainty: UA-Backprop can use them as its relevance."""
+
+ATTRIBUTORS: dict[str, str] = RELEVANCES | {
+    "clue": "dubium.attribution.clue:clue",
+    "delta-clue": "dubium.attribution.delta_clue:delta_clue",
+    "clue-path": "dubium.attribution.clue_path:clue_path",
+    "random": "dubium.attribution.random:random",
+}
+"""Methods `(network, x, target) -> maps`: where each function is defined."""
+
+
+def method_names() -> tuple[str, ...]:
+    """The names that `explain(..., method=)` takes."""
+    return UA_BACKPROP, *ATTRIBUTORS
