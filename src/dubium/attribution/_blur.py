@@ -22,14 +22,14 @@ def blur_matrices(
     place = (rows + offsets.long()) % (2 * size)  # reflect: ... 1 0 | 0 1 2 ... size-1 | size-1 ...
     place = torch.where(place < size, place, 2 * size - 1 - place).expand(len(sigmas), -1, -1)
 
-    def folded(values: Float[Tensor, "n offsets"]) -> Float[Tensor, "n size size"]:
+    def fold_ends(values: Float[Tensor, "n offsets"]) -> Float[Tensor, "n size size"]:
         matrices = values.new_zeros(len(values), size, size)
         return matrices.scatter_add_(2, place, values[:, None].expand(-1, size, -1))
 
-    return folded(kernels), folded(changes)
+    return fold_ends(kernels), fold_ends(changes)
 
 
-def blurred(
+def blur_with_derivative(
     x: Images, sigmas: Float[Tensor, " n"], radius: int
 ) -> tuple[Float[Tensor, "n B C H W"], Float[Tensor, "n B C H W"]]:
     """Every image blurred at every sigma, and the derivative of that in sigma."""

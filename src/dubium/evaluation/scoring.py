@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium.types import KINDS, Images, Kind, Posterior
-from dubium.shares import shares
+from dubium.shares import class_shares
 
 Uncertainty = Callable[[Images], Float[Tensor, " B"]]
 """Nats of one kind, image by image."""
@@ -24,7 +24,7 @@ def scorer(posterior: Posterior, kind: Kind = "epistemic", *, batch_size: int = 
         scores = [x.new_zeros(0, dtype=torch.float64)]
         for part in x.split(batch_size):
             logits = [forward(network, part) for network in networks]
-            scores.append(shares(torch.stack(logits))[KINDS.index(kind)].sum(-1))
+            scores.append(class_shares(torch.stack(logits))[KINDS.index(kind)].sum(-1))
         return torch.cat(scores)
 
     return uncertainty

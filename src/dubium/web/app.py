@@ -16,7 +16,8 @@ from PIL import Image
 
 from dubium.attribution import RELEVANCES
 from dubium.errors import DubiumError, MissingExtraError
-from dubium._explain import TAUS, methods
+from dubium._explain import methods
+from dubium.ua_backprop import paper_taus
 from dubium.explanation import Explanation
 from dubium.figures import overlay, picture
 from dubium.report.plots import Number
@@ -74,7 +75,7 @@ def build(session: Session, folder: Path) -> Any:
     """The page; files to download are put into `folder`."""
     gr = gradio()
     channel = session.shape[0] or (len(session.pictures[0].image) if session.pictures else 3)
-    tau1, tau2 = TAUS["grey" if channel == 1 else "colour"]
+    tau1, tau2 = paper_taus(channel)
     live = session.posterior is not None
     known = list(methods()) if live else [str(session.stored.get("method"))]
     with gr.Blocks(title="dubium", analytics_enabled=False, delete_cache=(3600, 3600)) as page:
