@@ -10,12 +10,12 @@ from torch import Tensor, nn
 import dubium
 from dubium.attribution import fullgrad
 from dubium.data import load
-from dubium.ua_backprop import paper_taus, pixel_softmax
 from dubium.models import cifar_resnet
 from dubium.run.demo import demo_digits, demo_folder
+from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share
 from dubium.types import Posterior
-from dubium.shares import class_shares
+from dubium.ua_backprop import paper_taus, pixel_softmax
 
 
 @dataclass

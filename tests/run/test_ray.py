@@ -21,12 +21,12 @@ from dubium.errors import ClusterError, MissingExtraError, OptionError
 from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.protocols import Job
 from dubium.evaluation.protocols.mitigation import evaluate_mitigation, options_for
+from dubium.executor import in_turn, thread_count
 from dubium.posteriors import load_posterior
 from dubium.run import Settings, engine_on, open_work, ray_cluster, run
 from dubium.run.demo import demo_digits, demo_folder
 from dubium.run.ray import join
 from dubium.run.sources import FromDataset, Item
-from dubium.executor import in_turn, thread_count
 from dubium.training import train
 from tests.data.official import write_idx
 

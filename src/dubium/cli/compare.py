@@ -7,11 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
+from dubium._explain import choose_method
 from dubium.cli import options as o
 from dubium.cli.bars import run_bars
 from dubium.cli.explain import perform
 from dubium.errors import OptionError, UnknownNameError
-from dubium._explain import choose_method
 from dubium.report.compare import write_comparison
 from dubium.run import Settings, open_results
 from dubium.run.store import FOLDER

@@ -8,9 +8,9 @@ import torch
 import typer
 
 from dubium.errors import OptionError, lookup
+from dubium.executor import Spread, in_turn
 from dubium.run import ray_cluster
 from dubium.run.ray import gpus
-from dubium.executor import Spread, in_turn
 
 ENGINES = ("local", "ray")
 Engine = Annotated[

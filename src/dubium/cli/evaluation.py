@@ -16,10 +16,10 @@ from dubium.errors import DataNotFoundError, OptionError, lookup
 from dubium.evaluation.methods import DEFAULTS, parse_methods
 from dubium.evaluation.protocols import Job
 from dubium.evaluation.protocols.job import SCALES
+from dubium.executor import Spread, thread_count
 from dubium.run.demo import NAME as DEMO
 from dubium.run.demo import demo_digits
 from dubium.run.posterior import digest, open_posterior
-from dubium.executor import Spread, thread_count
 
 
 class Watched(NamedTuple):

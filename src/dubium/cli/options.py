@@ -10,11 +10,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from dubium._explain import methods
 from dubium.cli.train import numbers, pairs
 from dubium.data import SOURCES
 from dubium.data.fit import FITS
 from dubium.errors import OptionError
-from dubium._explain import methods
 from dubium.run.settings import RANKED
 from dubium.types import KINDS
 

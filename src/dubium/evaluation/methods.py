@@ -7,8 +7,8 @@ from typing import Any
 
 from torch import Tensor
 
-from dubium.errors import OptionError
 from dubium._explain import choose_method, explain
+from dubium.errors import OptionError
 from dubium.models import load_vae
 from dubium.types import Images, Kind, Posterior
 

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.types import KINDS, Images, Kind, Posterior
 from dubium.shares import class_shares
+from dubium.types import KINDS, Images, Kind, Posterior
 
 Uncertainty = Callable[[Images], Float[Tensor, " B"]]
 """Nats of one kind, image by image."""

@@ -12,9 +12,9 @@ from jaxtyping import Float
 from PIL import Image
 from torch import Tensor, nn
 
+from dubium._explain import explain, uncertainty
 from dubium.data.fit import from_size, to_channels, to_size
 from dubium.errors import FileFormatError, OptionError
-from dubium._explain import explain, uncertainty
 from dubium.explanation import Explanation
 from dubium.figures import picture
 from dubium.run.settings import map_kinds

@@ -5,9 +5,9 @@ from time import monotonic
 
 import torch
 
+from dubium.executor import Report, Spread, in_turn
 from dubium.run.job import Done, Job, Tick, run_job
 from dubium.run.work import Work
-from dubium.executor import Report, Spread, in_turn
 
 Engine = Callable[[Work, Iterable[Job], Tick], Iterator[Done]]
 """Where jobs run is not what they do: engines are interchangeable."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dubium.errors import ClusterError
-from dubium.posteriors.extras import require
 from dubium.executor import J, R, Report, S, Spread, thread_count
+from dubium.posteriors.extras import require
 
 RETRIES = 4  # of a job whose worker died; one that always dies, of too little memory say, must end some time
 ANSWER = 10  # seconds that a cluster may take to answer

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 import dubium
-from dubium.errors import OptionError
 from dubium._explain import choose_method
+from dubium.errors import OptionError
 from dubium.models import load_vae
 from dubium.run.demo import NAME as DEMO
 from dubium.run.demo import demo_folder

@@ -15,8 +15,8 @@ import torch
 
 from dubium.data import Dataset, load
 from dubium.errors import DivergedError, DubiumError
-from dubium.files import write_json
 from dubium.executor import Spread, in_turn
+from dubium.files import write_json
 from dubium.training.kinds import collector
 from dubium.training.loop import fit, network_for
 from dubium.training.plan import Plan

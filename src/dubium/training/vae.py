@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 from dubium.data import Dataset, load
 from dubium.errors import OptionError
-from dubium.models import VAE, save_vae
 from dubium.executor import thread_count
+from dubium.models import VAE, save_vae
 from dubium.training import checkpoint as checkpoints
 from dubium.training.loop import fit, network_for
 from dubium.training.members import Report

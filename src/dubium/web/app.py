@@ -14,15 +14,15 @@ import numpy as np
 import torch
 from PIL import Image
 
+from dubium._explain import methods
 from dubium.attribution import RELEVANCES
 from dubium.errors import DubiumError, MissingExtraError
-from dubium._explain import methods
-from dubium.ua_backprop import paper_taus
 from dubium.explanation import Explanation
 from dubium.figures import overlay, picture
 from dubium.report.plots import Number
 from dubium.run.sources import Item
 from dubium.types import KINDS
+from dubium.ua_backprop import paper_taus
 from dubium.web.session import MEGABYTES, Choice, Session, blur, explained, read_upload
 from dubium.web.views import alert, blur_view, map_of, map_view, scores_view, wrapped
 
