@@ -12,6 +12,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from dubium.posteriors.extras import require
+from dubium.seeds import temporary_seed
 
 LogPosterior = Callable[[Mapping[str, Tensor], Any], tuple[Tensor, Tensor]]
 """`(weights, batch) -> (log posterior / number of images, anything)`; its temperature is 1 / number of images."""
@@ -40,8 +41,7 @@ def classification_log_posterior(network: nn.Module, images: int, prior_std: flo
 
 def run_epoch(transform: Any, state: Any, batches: Iterable[Any], seed: int) -> Any:
     """One update a batch, with random numbers of its own: the same seed, state and batches give the same state."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    with temporary_seed(seed):
         for batch in batches:
             state, _ = transform.update(state, batch)  # not in place: the library's states share their defaults
     return state

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from dubium.errors import DivergedError
-from dubium.posteriors.batches import Batches, counted
+from dubium.posteriors.batches import Batches, training_batches
 from dubium.posteriors.extras import require
 from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.log_posterior import (
@@ -17,6 +17,7 @@ from dubium.posteriors.log_posterior import (
     tensors_of_state,
 )
 from dubium.posteriors.weights import WeightSamples, snapshot
+from dubium.seeds import numbered_seed
 
 
 def sghmc(
@@ -45,7 +46,7 @@ def sghmc(
     """
     check_samples(samples)
     start = snapshot(network)
-    data = counted(batches, network)
+    data = training_batches(batches, network)
     log_posterior = classification_log_posterior(start, len(data.dataset), prior_std)
     library = require("posteriors", "posteriors").sgmcmc.sghmc
     # The library's momenta start with variance 1, far above the 1 / N they settle at: a trained network would be lost.
@@ -55,7 +56,7 @@ def sghmc(
     state = state_of_tensors(state, tensors) if tensors else state
     kept = kept_samples(tensors)
     for epoch in range(done, burn_in + samples * thinning):
-        state = run_epoch(transform, state, data, seed * 1_000_003 + epoch)
+        state = run_epoch(transform, state, data, numbered_seed(seed, epoch))
         if not state.log_posterior.isfinite():
             raise DivergedError(
                 f"SGHMC diverged in epoch {epoch + 1}: the log posterior is {state.log_posterior.item()}. Use a "

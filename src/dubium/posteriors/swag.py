@@ -62,7 +62,7 @@ class SWAG:
                 f"The {type(network).__name__} has BatchNorm layers, whose statistics belong to one set of weights. "
                 "Pass batches= of training data, and they are measured for every sample."
             )
-        return WeightSamples(centred, [measured(sample, batches) for sample in gaussian])
+        return WeightSamples(centred, [measure_batch_norm(sample, batches) for sample in gaussian])
 
     def tensors(self) -> dict[str, Tensor]:
         """All that was collected, for a checkpoint."""
@@ -79,7 +79,7 @@ class SWAG:
             setattr(self, group, found)
 
 
-def measured(network: nn.Module, batches: Batches) -> dict[str, Tensor]:
+def measure_batch_norm(network: nn.Module, batches: Batches) -> dict[str, Tensor]:
     """The network's parameters, and its BatchNorm statistics over the batches; the network is ours, and is changed."""
     layers = {layer: layer.momentum for layer in network.modules() if isinstance(layer, _BatchNorm)}
     device = next(network.parameters()).device

@@ -5,7 +5,7 @@ from math import log
 from torch import nn
 
 from dubium.errors import DivergedError
-from dubium.posteriors.batches import Batches, counted
+from dubium.posteriors.batches import Batches, training_batches
 from dubium.posteriors.extras import require
 from dubium.posteriors.gaussian import Gaussian, check_samples
 from dubium.posteriors.log_posterior import (
@@ -17,6 +17,7 @@ from dubium.posteriors.log_posterior import (
     tensors_of_state,
 )
 from dubium.posteriors.weights import snapshot, with_weights
+from dubium.seeds import numbered_seed
 
 
 def mean_field_vi(
@@ -43,7 +44,7 @@ def mean_field_vi(
     """
     check_samples(samples)
     start = snapshot(network)
-    data = counted(batches, network)
+    data = training_batches(batches, network)
     log_posterior = classification_log_posterior(start, len(data.dataset), prior_std)
     adam = require("torchopt", "posteriors").adam(lr=lr)
     library = require("posteriors", "posteriors").vi.diag
@@ -53,7 +54,7 @@ def mean_field_vi(
     done, tensors = resume or (0, {})
     state = state_of_tensors(state, tensors) if tensors else state
     for epoch in range(done, epochs):
-        state = run_epoch(transform, state, data, seed * 1_000_003 + epoch)
+        state = run_epoch(transform, state, data, numbered_seed(seed, epoch))
         if not state.nelbo.isfinite().all():
             raise DivergedError(
                 f"Variational inference diverged in epoch {epoch + 1}: the loss is {state.nelbo.item()}. Use a smaller "
