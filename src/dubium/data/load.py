@@ -10,7 +10,8 @@ from dubium.data.arrays import read_arrays
 from dubium.data.catalog import SOURCES
 from dubium.data.dataset import Dataset
 from dubium.data.find import data_folders, find
-from dubium.data.folder import SUFFIXES, read_folder, read_images
+from dubium.data.folder import read_folder, read_images
+from dubium.data.image_files import SUFFIXES
 from dubium.errors import FileFormatError, UnknownNameError, unknown
 
 SPLITS = ("train", "test")
