@@ -9,7 +9,7 @@ from dubium.posteriors.batches import Batches, training_batches
 from dubium.posteriors.extras import require
 from dubium.posteriors.gaussian import Gaussian, check_samples
 from dubium.posteriors.log_posterior import (
-    OnEpoch,
+    OnSamplerEpoch,
     Resume,
     classification_log_posterior,
     run_epoch,
@@ -30,7 +30,7 @@ def mean_field_vi(
     prior_std: float = 1.0,
     samples: int = 20,
     seed: int = 0,
-    on_epoch: OnEpoch | None = None,
+    on_epoch: OnSamplerEpoch | None = None,
     resume: Resume | None = None,
 ) -> Gaussian:
     """The independent normal distribution of each weight nearest to the posterior, found by Adam from `network`.
@@ -38,9 +38,16 @@ def mean_field_vi(
     The network runs in eval mode: BatchNorm keeps the statistics it has, so start from a trained network if it has any.
 
     Args:
+        network: its weights are the first means; it is not changed.
+        batches: of the training data, (images, labels); they are read several times.
         start_std: of every weight, before the first epoch.
         prior_std: of the independent normal prior on each weight.
+        samples: the number of networks that the Gaussian draws.
+        on_epoch: called after each epoch with its number and the tensors to resume from.
         resume: what `on_epoch` was last called with; the result is then that of an uninterrupted run.
+
+    Returns:
+        The mean and standard deviation of every weight.
     """
     check_samples(samples)
     start = snapshot(network)

@@ -1,4 +1,4 @@
-"""One loop, recipes as data, and runs that can be killed and started again."""
+"""Training: one loop, recipes as data, and runs that continue after an interruption."""
 
 from dubium.training.loop import fit, network_for
 from dubium.training.loop import predict_logits as predict

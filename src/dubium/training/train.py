@@ -1,4 +1,4 @@
-"""From a dataset's name to a saved posterior."""
+"""Train a posterior on a dataset and save it."""
 
 import json
 import shutil
@@ -50,11 +50,15 @@ def train(
 
     Args:
         dataset: a name or a path, as for `dubium.data.load`.
-        members: how many networks the posterior has, trained or drawn.
+        posterior: one of `dubium.posterior_kinds.POSTERIOR_KINDS`.
+        members: the number of networks of the posterior, trained or drawn.
         scale: "paper", "cpu" or "smoke".
+        jobs: the number of networks that are trained at a time, in processes of their own.
+        threads: of each process; by default the cores divided by the jobs.
         device: where to train; by default on a CUDA device if there is one.
         changes: values of the recipe to replace; those of `options` are added to its options.
-        spread: where networks are trained; `dubium.run.ray_cluster` gives another. With `jobs` above 1, in processes.
+        report: called with what happens, see `OnEvent`.
+        spread: where networks are trained when `jobs` is 1: in this process, or where `dubium.run.ray_cluster` says.
 
     Returns:
         The training record: settings, accuracies, members that diverged.
@@ -84,7 +88,7 @@ def train(
             report(event)
 
         train_members(plan, out, data, jobs, write_and_report, spread)
-        lines[:] = past_metrics(plan, out)  # in order, and with what a killed worker did not live to report
+        lines[:] = past_metrics(plan, out)  # in order, and with epochs that a killed worker could not report
         trained, diverged = load_trained_networks(plan, out)
         checkpoint = out / "training" / "sampler.safetensors"
         result = TRAINERS[posterior].build_posterior(plan, trained, data, checkpoint)
@@ -149,7 +153,7 @@ def trained_architectures(plan: Plan, diverged: Mapping[str, str]) -> Any:
 
 @torch.no_grad()
 def measure_accuracy(posterior: Posterior, data: Dataset | None) -> dict[str, Any] | None:
-    """Accuracy of each network and of their mean prediction, and its negative log likelihood."""
+    """Accuracy of each network and of the mean prediction, and the negative log likelihood of the latter."""
     if data is None or data.labels is None:
         return None
     logits = torch.stack([predict_logits(network, data) for network in posterior])

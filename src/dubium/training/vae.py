@@ -1,4 +1,4 @@
-"""Training the VAEs of the CLUE methods."""
+"""Train the VAEs of the CLUE methods."""
 
 import json
 import shutil

@@ -71,7 +71,7 @@ def without_normalisation(networks: Sequence[nn.Module]) -> tuple[list[nn.Module
     return [n.network if isinstance(n, Normalized) else n for n in networks], found[0] if found else None
 
 
-def with_normalisation(network: nn.Module, normalisation: Normalisation | None) -> nn.Module:
+def restore_normalisation(network: nn.Module, normalisation: Normalisation | None) -> nn.Module:
     """The network inside `Normalized`, or itself for None."""
     return network if normalisation is None else Normalized(network, normalisation["mean"], normalisation["std"]).eval()
 
@@ -132,11 +132,11 @@ def unpack_networks(
     """A list of networks; or weight samples of one network, where files share tensors."""
     if not shared:
         return [
-            with_normalisation(network_with(architecture, tensors, file), normalisation)
+            restore_normalisation(network_with(architecture, tensors, file), normalisation)
             for architecture, (file, tensors) in zip(architectures, files.items(), strict=True)
         ]
     first, own = next(iter(files.items()))
-    base = with_normalisation(network_with(architectures[0], {**shared, **own}, first), normalisation)
+    base = restore_normalisation(network_with(architectures[0], {**shared, **own}, first), normalisation)
     known = named_shapes(base)
     prefix = "" if normalisation is None else PREFIX
     for file, tensors in files.items():
@@ -151,7 +151,7 @@ def unpack_dropout(
 ) -> MCDropout:
     """MC dropout on the network of the one file."""
     ((file, tensors),) = files.items()
-    return MCDropout(with_normalisation(network_with(architecture, tensors, file), normalisation), **sampling)
+    return MCDropout(restore_normalisation(network_with(architecture, tensors, file), normalisation), **sampling)
 
 
 def unpack_gaussian(
@@ -166,7 +166,7 @@ def unpack_gaussian(
         if group not in groups:
             raise FileFormatError(f"{file} has a tensor {key!r}; expected mean/..., std/... and factors/...")
         groups[group][name if group == "mean" else prefix + name] = tensor
-    mean = with_normalisation(network_with(architecture, groups["mean"], file), normalisation)
+    mean = restore_normalisation(network_with(architecture, groups["mean"], file), normalisation)
     try:
         return Gaussian(mean, groups["std"], groups["factors"], **sampling)
     except (PosteriorError, IndexError) as error:

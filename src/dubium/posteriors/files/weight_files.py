@@ -95,7 +95,7 @@ def read_tensors(file: str | Path) -> dict[str, Tensor]:
 def parse_tensors(content: bytes, file: str | Path) -> dict[str, Tensor]:
     """The tensors in the bytes of a file, whose name tells its format."""
     if Path(file).suffix in (".pt", ".pth", ".ckpt", ".bin", ".tar"):
-        return read_checkpoint(Path(file))
+        return read_pt_file(Path(file))
     try:
         return read_safetensors(content)
     except (SafetensorError, ValueError, KeyError) as error:
@@ -105,7 +105,7 @@ def parse_tensors(content: bytes, file: str | Path) -> dict[str, Tensor]:
         ) from error
 
 
-def read_checkpoint(file: Path) -> dict[str, Tensor]:
+def read_pt_file(file: Path) -> dict[str, Tensor]:
     """The weights in a PyTorch checkpoint; code in it is never run."""
     try:
         content: Any = torch.load(file, map_location="cpu", weights_only=True)
