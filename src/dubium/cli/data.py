@@ -9,9 +9,9 @@ from rich.table import Table
 
 from dubium.cli.progress import download_bar
 from dubium.data import SOURCES, data_folders
-from dubium.data.check import check as check_dataset
-from dubium.data.download import get as get_dataset
-from dubium.data.find import cache_folder, find
+from dubium.data.check import check_dataset
+from dubium.data.download import get_dataset
+from dubium.data.find import cache_folder, find_files
 from dubium.errors import DataNotFoundError
 
 app = typer.Typer(no_args_is_help=True, help="Find, download and verify datasets.")
@@ -32,7 +32,7 @@ def _here(name: str) -> list[str]:
     splits = []
     for split in ("train", "test"):
         try:
-            find(name, split, data_folders())
+            find_files(name, split, data_folders())
         except DataNotFoundError:
             continue
         splits.append(split)

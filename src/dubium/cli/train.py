@@ -11,7 +11,7 @@ from dubium.cli.progress import training_bars
 from dubium.errors import OptionError
 from dubium.training import RECIPES, SCALES
 from dubium.training import train as train_posterior
-from dubium.training.plan import KINDS
+from dubium.posterior_kinds import POSTERIOR_KINDS
 
 RECIPE = "Recipe"
 
@@ -19,7 +19,7 @@ RECIPE = "Recipe"
 def train(
     dataset: Annotated[str, typer.Option(help=f"{', '.join(RECIPES)}, or a folder of images, or an .npz file.")],
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/DATASET-POSTERIOR-SCALE by default.")] = None,
-    posterior: Annotated[str, typer.Option(help=f"{', '.join(KINDS)}.")] = "ensemble",
+    posterior: Annotated[str, typer.Option(help=f"{', '.join(POSTERIOR_KINDS)}.")] = "ensemble",
     members: Annotated[int, typer.Option(help="Networks in the posterior, trained or drawn.")] = 5,
     scale: Annotated[str, typer.Option(help=f"{', '.join(SCALES)}.")] = "cpu",
     seed: int = 0,

@@ -7,7 +7,7 @@ from torch import Tensor
 from dubium.data import Dataset
 from dubium.evaluation.calibration import predictive_metrics
 from dubium.training.attention import MITIGATION, Normalisation, Space, mitigate
-from dubium.training.loop import network_for, predict
+from dubium.training.loop import network_for, predict_logits
 from dubium.training.recipe import Recipe
 
 HIGHER_IS_BETTER = {"accuracy": True, "nll": False, "ece": False}
@@ -44,4 +44,4 @@ def mitigation_arm(
         recipe=recipe,
         seed=seed,
     )
-    return predictive_metrics(predict(trained, test), test.labels)
+    return predictive_metrics(predict_logits(trained, test), test.labels)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from dubium.data.fit import resized
+from dubium.data.fit import resize_image
 from dubium.data.image_files import read_image
 from dubium.figures import COLOURS, OPACITY, brightness, overlay, picture
 from dubium.run.store import Array, Row
@@ -36,7 +36,7 @@ def row_overlay(row: Row, kind: str, opacity: float = OPACITY) -> NDArray[Any]:
     """A map over the thumbnail, at the thumbnail's size."""
     image = row_image(row)
     array = torch.from_numpy(row.maps()[kind].copy())
-    return overlay(image, resized(array[None], image.shape[1:])[0], opacity)
+    return overlay(image, resize_image(array[None], image.shape[1:])[0], opacity)
 
 
 def heat(array: Array) -> NDArray[Any]:

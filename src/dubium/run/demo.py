@@ -4,8 +4,8 @@ from pathlib import Path
 
 from dubium.data.dataset import Dataset
 from dubium.errors import FileFormatError
-from dubium.posteriors.ensemble import read_tensors
-from dubium.posteriors.store import EMBEDDED
+from dubium.posteriors.files.weight_files import read_tensors
+from dubium.posteriors.files.store import EMBEDDED
 
 NAME = "demo"
 

@@ -11,7 +11,7 @@ from torch import nn
 from dubium.errors import OptionError, PosteriorTypeError
 from dubium.models import Normalized
 from dubium.posteriors import as_posterior, load_posterior, load_weights, posterior_record
-from dubium.posteriors.architecture import import_path
+from dubium.posteriors.files.architecture import import_path
 from dubium.run.demo import NAME as DEMO
 from dubium.run.demo import demo_folder
 from dubium.types import Posterior

@@ -20,7 +20,7 @@ from dubium.training.attention import MITIGATION
 from dubium.training.loop import fit, network_for
 from dubium.training.recipe import Recipe
 from dubium.training.recipes import RECIPES, sizes
-from dubium.training.seeds import seed_for
+from dubium.seeds import seed_for
 from dubium.types import Kind
 
 IMAGES = {"mnist": 500, "cifar-10": 1000, "svhn": 2000, "cifar-100": 4000}  # Sec. 5.2.2
