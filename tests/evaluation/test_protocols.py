@@ -5,9 +5,11 @@ import torch
 
 from dubium.data import Dataset
 from dubium.evaluation.methods import parse_method, parse_methods
-from dubium.evaluation.protocols import Job
+from dubium.evaluation.protocols import Evaluation
 from dubium.evaluation.protocols.blurring import BlurringOptions, evaluate_blurring
-from dubium.evaluation.protocols.job import metric_name, most_uncertain, shards
+from dubium.evaluation.protocols.evaluation import metric_name, shard_slices
+from dubium.evaluation.shards import file_name, method_shard
+from dubium.ranking import most_uncertain
 from tests.evaluation.handmade import quarrel
 
 
@@ -15,8 +17,8 @@ def test_blurring_of_a_quarrel_over_one_pixel(tmp_path):
     x = torch.zeros(5, 1, 8, 8)
     x[[0, 2, 3], 0, 2, 3] = torch.tensor([0.8, 1.0, 0.9])  # the other two have no uncertainty
     data = Dataset(x, None, (), "quarrel", "test")
-    job = Job(quarrel(), data, parse_methods(["grad"], 1), ("epistemic",), tmp_path)
-    found = evaluate_blurring(job, BlurringOptions(images=5, step=4.0))
+    evaluation = Evaluation(quarrel(), data, parse_methods(["grad"], 1), ("epistemic",), tmp_path)
+    found = evaluate_blurring(evaluation, BlurringOptions(images=5, step=4.0))
     assert found["notes"] == ["2 images with no epistemic uncertainty are left out."]
     assert found["images"]["index"][:3] == [2, 3, 0]  # the most uncertain first
     exact = {"value": 1.0, "low": 1.0, "high": 1.0}
@@ -32,11 +34,12 @@ def test_methods_are_parsed_once_each_with_the_control():
     parsed = parse_methods(["grad", " ua-backprop:rescale=none:tau2=.5", "grad"], 3)
     assert [method.label for method in parsed] == ["grad", "ua-backprop:rescale=none:tau2=.5", "random"]
     assert parsed[1].options == {"rescale": "none", "tau2": 0.5}
-    assert "/" not in parse_method("grad", 1).file_name
+    assert "/" not in file_name(parse_method("grad", 1).label)
 
 
 def test_shards_cover_everything_once():
-    assert [(name, rows.start, rows.stop) for name, rows in shards(25)] == [
+    named = [(method_shard("grad", rows.start).stem, rows.start, rows.stop) for rows in shard_slices(25)]
+    assert named == [
         ("00000", 0, 10),
         ("00010", 10, 20),
         ("00020", 20, 25),

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from dubium._explain import TAUS, methods
 from dubium.attribution import RELEVANCES
 from dubium.errors import DubiumError, MissingExtraError
-from dubium._explain import TAUS, methods
 from dubium.explanation import Explanation
 from dubium.figures import overlay, picture
 from dubium.report.plots import Number

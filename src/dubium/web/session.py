@@ -9,12 +9,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dubium._explain import explain, uncertainty
 from dubium.data.fit import to_channels, to_size
 from dubium.data.image_files import read_image
 from dubium.errors import DubiumError, FileFormatError, OptionError
-from dubium.evaluation.blurring import pixel_ranks
-from dubium.evaluation.gaussian_blur import gaussian_blur
-from dubium._explain import explain, uncertainty
+from dubium.evaluation.metrics.blurring import pixel_ranks
+from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.explanation import Explanation
 from dubium.run.posterior import channels, dtype, open_posterior
 from dubium.run.settings import Settings
