@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from dubium.cli.evaluate import app
 from dubium.data import Dataset
+from dubium.errors import OptionError, UnknownNameError
 from dubium.evaluation.methods import parse_method, parse_methods
-from dubium.evaluation.protocols import Evaluation
+from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
 from dubium.evaluation.protocols.blurring import BlurringOptions, evaluate_blurring
 from dubium.evaluation.protocols.evaluation import metric_name, shard_slices
 from dubium.evaluation.shards import file_name, method_shard
@@ -52,3 +54,37 @@ def test_the_most_uncertain_come_first_and_equal_ones_in_order():
 
 def test_the_plain_name_is_the_epistemic_kind():
     assert [metric_name("iou", kind) for kind in ("epistemic", "total")] == ["iou", "iou/total"]
+
+
+def evaluation_of(x, out, labels=None):
+    data = Dataset(x, labels, ("a", "b"), "quarrel", "test")
+    return Evaluation(quarrel(), data, parse_methods(["grad"], 1), ("epistemic", "total"), out, other_data=data)
+
+
+def test_every_protocol_of_the_table_can_be_run_by_its_name(tmp_path):
+    x, labels = torch.rand(26, 1, 12, 12, generator=torch.Generator().manual_seed(0)), torch.arange(26) % 2
+    for name in PROTOCOLS:
+        options = {"masks": torch.ones(26, 12, 12, dtype=torch.bool)} if name == "masks" else {}
+        summary = run_protocol(name, evaluation_of(x, tmp_path / name, labels), scale="smoke", **options)
+        assert summary["protocol"] == name
+        metrics = set(summary["results"]["grad"])
+        assert {name.removesuffix("/total") for name in metrics if name.endswith("/total")} < metrics
+        assert (tmp_path / name / "images.csv").exists()
+
+
+def test_every_protocol_has_a_command():
+    commands = {command.callback.__name__ for command in app.registered_commands}
+    assert commands == PROTOCOLS.keys() - {"masks"}  # `anomaly --masks`
+
+
+def test_an_unknown_protocol_or_option_is_named(tmp_path):
+    evaluation = evaluation_of(torch.rand(4, 1, 8, 8), tmp_path)
+    with pytest.raises(UnknownNameError, match=r"No protocol called .bluring.\. Did you mean .blurring."):
+        run_protocol("bluring", evaluation)
+    with pytest.raises(UnknownNameError, match=r"No option of this protocol called .boxes.\. Did you mean .box."):
+        run_protocol("anomaly", evaluation, boxes=3)
+
+
+def test_a_posterior_without_doubt_has_no_sanity_check(tmp_path):
+    with pytest.raises(OptionError, match="no image to average over"):
+        run_protocol("sanity", evaluation_of(torch.zeros(4, 1, 8, 8), tmp_path), scale="smoke")

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -49,13 +49,10 @@ class BlurringOptions:
 
 def blurring_options(scale: str, data: Dataset, **changes: Any) -> BlurringOptions:
     """The paper's: the 100 most uncertain grey images, or 500 in colour; 100 for a CPU; a handful for a test."""
+    lookup("search", dict.fromkeys(get_args(Search)), changes.get("search", "ranked"))
     if scale == "smoke":
-        options = BlurringOptions(images=4, candidates=32, step=4.0)
-    else:
-        options = BlurringOptions(images=500 if scale == "paper" and data.shape[0] > 1 else 100)
-    options = change_options(options, changes)
-    lookup("search", dict.fromkeys(("ranked", "whole")), options.search)
-    return options
+        return change_options(BlurringOptions(images=4, candidates=32, step=4.0), changes)
+    return change_options(BlurringOptions(images=500 if scale == "paper" and data.shape[0] > 1 else 100), changes)
 
 
 def evaluate_blurring(evaluation: Evaluation, options: BlurringOptions) -> dict[str, Any]:
