@@ -7,7 +7,7 @@ import typer
 
 from dubium.cli import options as o
 from dubium.run.store import FOLDER
-from dubium.web import open_out, open_run
+from dubium.web import open_posterior_session, open_results_session
 from dubium.web import serve as serve_page
 from dubium.web.session import with_images
 
@@ -32,12 +32,12 @@ def serve(
     out = Path(run) if run and (Path(run) / FOLDER).is_dir() else None
     if out is not None:
         named = o.posterior_settings(None, posterior, weights, mean, std) if posterior else None
-        session = open_out(out, named)
+        session = open_results_session(out, named)
         if images or dataset:
             session = with_images(session, o.image_settings(None, images, dataset))
     else:
         chosen = o.image_settings(run, images, dataset) if images or dataset or run == "demo" else None
-        session = open_run(o.posterior_settings(run, posterior, weights, mean, std), chosen)
+        session = open_posterior_session(o.posterior_settings(run, posterior, weights, mean, std), chosen)
     if host not in HERE:
         typer.echo(f"dubium: anyone who can reach {host} can use this page and upload images.", err=True)
     serve_page(session, host=host, port=port, open_browser=browser, started=announce)
