@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 
+import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -42,7 +43,7 @@ def check_images(x: object) -> None:
     if not finite.all():
         bad = (~finite).nonzero().flatten().tolist()
         raise ImagesError(
-            f"x has NaN or infinity in {number(len(bad), 'image')} of {len(x)}: index {listed(bad)}. "
+            f"x has NaN or infinity in {number(len(bad), 'image')} of {len(x)}: index {list_some(bad)}. "
             "Remove or repair those images first."
         )
 
@@ -104,8 +105,8 @@ def place(index: int, name: str, module: nn.Module) -> str:
     return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
 
 
-def check_output(logits: object, index: int, images: int, classes: int | None) -> None:
-    """Whether network `index` gave logits (B, K)."""
+def check_output(logits: object, index: int, images: int) -> Tensor:
+    """The output of network `index`, if it is logits (B, K)."""
     if not isinstance(logits, Tensor):
         raise OutputError(
             f"Network {index} returned a {type(logits).__name__}; a tensor of logits (B, K) is needed. "
@@ -121,20 +122,31 @@ def check_output(logits: object, index: int, images: int, classes: int | None) -
             f"Network {index} has K = {logits.shape[1]} outputs; at least two classes are needed. A single sigmoid "
             "logit z is the pair (0, z)."
         )
-    if classes is not None and logits.shape[1] != classes:
-        raise PosteriorError(
-            f"Networks disagree about the classes: network 0 has {classes}, network {index} has {logits.shape[1]}."
-        )
+    return logits
 
 
-def check_finite(logits: Logits) -> None:
-    finite = logits.isfinite().all(-1)
+def check_logits(by_network: Iterable[Tensor], expected: int) -> Logits:
+    """The logits of all networks, if there are as many as expected, of the same classes, and finite."""
+    found: list[Tensor] = []
+    for index, logits in enumerate(by_network):
+        if found and logits.shape[1] != found[0].shape[1]:
+            raise PosteriorError(
+                f"Networks disagree about the classes: network 0 has {found[0].shape[1]}, network {index} has "
+                f"{logits.shape[1]}."
+            )
+        found.append(logits)
+    if len(found) != expected:
+        raise PosteriorError(f"The posterior says it has {expected} networks, but gave {len(found)}.")
+    together = torch.stack(found)
+    finite = together.isfinite().all(-1)
     if not finite.all():
         index = int((~finite).any(1).int().argmax())
         bad = (~finite[index]).nonzero().flatten().tolist()
         raise OutputError(
-            f"Network {index} gives NaN or infinite logits for image {listed(bad)}. Has its training diverged?"
+            f"Network {index} gives NaN or infinite logits for image {list_some(bad)}. Has its training diverged?"
         )
+    warn_if_probabilities(together)
+    return together
 
 
 def check_maps(maps: object, name: str, expected: tuple[int, ...]) -> None:
@@ -190,9 +202,5 @@ def number(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
-def listed(indices: list[int], most: int = 5) -> str:
+def list_some(indices: list[int], most: int = 5) -> str:
     return ", ".join(map(str, indices[:most])) + (", ..." if len(indices) > most else "")
-
-
-def silent(_done: int, _all: int) -> None:
-    """No progress to report."""

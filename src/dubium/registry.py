@@ -23,6 +23,10 @@ ATTRIBUTORS: dict[str, str] = RELEVANCES | {
 """Methods `(network, x, target) -> maps`: where each function is defined."""
 
 
+PREPARATIONS: dict[str, str] = {"fullgrad": "dubium.attribution._prepared_fullgrad:PreparedFullGrad"}
+"""Relevances that UA-Backprop can have faster than by calls of their functions."""
+
+
 def method_names() -> tuple[str, ...]:
     """The names that `explain(..., method=)` takes."""
     return UA_BACKPROP, *ATTRIBUTORS

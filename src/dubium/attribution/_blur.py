@@ -22,7 +22,7 @@ def blur_matrices(
     return fold_kernels(kernels, size), fold_kernels(changes, size)
 
 
-def blurred(
+def blur_with_derivative(
     x: Images, sigmas: Float[Tensor, " n"], radius: int
 ) -> tuple[Float[Tensor, "n B C H W"], Float[Tensor, "n B C H W"]]:
     """Every image blurred at every sigma, and the derivative of that in sigma."""

@@ -11,7 +11,7 @@ from dubium.cli import options as o
 from dubium.cli.bars import run_bars
 from dubium.cli.explain import perform
 from dubium.errors import OptionError, UnknownNameError
-from dubium._explain import chosen
+from dubium._explain import choose_method
 from dubium.report.compare import write_comparison
 from dubium.run import Settings, open_results
 from dubium.run.store import FOLDER
@@ -83,7 +83,7 @@ def own(methods: list[str], place: int, options: dict[str, Any]) -> dict[str, An
 
 def takes(method: str, option: str, *, ask: bool = False) -> bool:
     try:
-        chosen(method, {option: "fullgrad" if option == "relevance" else None}, 1)
+        choose_method(method, {option: "fullgrad" if option == "relevance" else None}, 1)
     except UnknownNameError:
         if ask:
             raise

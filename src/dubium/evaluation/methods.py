@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from dubium._explain import chosen, explain
+from dubium._explain import choose_method, explain
 from dubium.errors import OptionError
 from dubium.models import load_vae
 from dubium.option_text import parse_value
@@ -51,7 +51,7 @@ def parse_method(text: str, channels: int) -> Method:
         if not equals:
             raise OptionError(f"The method {text!r} has the part {pair!r}; expected name:option=value:option=value.")
         options[option] = load_vae(value) if option == "vae" else parse_value(value)
-    chosen(name, options, channels)  # raises what a user should know before anything is computed
+    choose_method(name, options, channels)  # raises what a user should know before anything is computed
     return Method(text, name, options)
 
 

@@ -10,7 +10,7 @@ import torch
 
 import dubium
 from dubium.errors import OptionError
-from dubium._explain import chosen
+from dubium._explain import choose_method
 from dubium.models import load_vae
 from dubium.run.demo import NAME as DEMO
 from dubium.run.demo import demo_folder
@@ -45,7 +45,7 @@ def open_work(settings: Settings, opened: Opened | None = None, source: Source |
         raise OptionError(f"The posterior says its images have shape {shape}; images (C, H, W) are needed.")
     options, (channel, height, width) = loaded(settings), shape
     if settings.top != 0:
-        chosen(settings.method, options, channel or 3)  # a mistake is said before the work begins
+        choose_method(settings.method, options, channel or 3)  # a mistake is said before the work begins
     about = {
         "versions": {"dubium": dubium.__version__, "torch": torch.__version__, "python": python_version()},
         "settings": settings.plain(),

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dubium.attribution.grad_cam import Layer, chosen_layer
+from dubium.attribution.grad_cam import Layer, find_layer
 from dubium.checks import check_images
 from dubium.data import Dataset
 from dubium.errors import ImagesError, UnknownNameError, unknown
@@ -61,7 +61,7 @@ def mitigate(
     name = None
     if space == "latent":
         with torch.no_grad():
-            chosen = chosen_layer(
+            chosen = find_layer(
                 network if isinstance(layer, nn.Module) else trained, images[:1].to(_like(network)), layer
             )
         owner = network if isinstance(layer, nn.Module) else trained

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from dubium._explain import TAUS, methods
+from dubium._explain import methods
 from dubium.attribution import RELEVANCES
 from dubium.errors import MissingExtraError
 from dubium.figures import picture
 from dubium.run.sources import Item
 from dubium.types import KINDS
+from dubium.ua_backprop import paper_taus
 from dubium.web.answer import Answer, Controls, answer_controls, answer_upload
 from dubium.web.session import MEGABYTES, Session
 from dubium.web.views import alert, explorer_block
@@ -91,7 +92,7 @@ def add_settings(gr: Any, session: Session) -> Components:
     """The left column: images to pick from, kind, method and its options."""
     live = session.posterior is not None
     channels = session.shape[0] or (len(session.pictures[0].image) if session.pictures else 3)
-    tau1, tau2 = TAUS["grey" if channels == 1 else "colour"]
+    tau1, tau2 = paper_taus(channels)
     known = list(methods()) if live else [str(session.stored_settings.get("method"))]
     parts: Components = {}
     if session.pictures:

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.shares import shares
+from dubium.shares import class_shares
 from dubium.types import KINDS, Images, Kind, Posterior
 
 Uncertainty = Callable[[Images], Float[Tensor, " B"]]
@@ -33,7 +33,7 @@ def scorer(posterior: Posterior, kind: Kind = "epistemic", *, batch_size: int = 
         scores = [x.new_zeros(0, dtype=torch.float64)]
         for part in x.split(batch_size):
             logits = [channels_last_logits(network, part) for network in networks]
-            scores.append(shares(torch.stack(logits))[KINDS.index(kind)].sum(-1))
+            scores.append(class_shares(torch.stack(logits))[KINDS.index(kind)].sum(-1))
         return torch.cat(scores)
 
     return uncertainty
