@@ -167,3 +167,9 @@ def test_the_demo_writes_its_page_and_pictures(tmp_path):
     folder = tmp_path / "dubium-demo"
     assert (folder / "index.html").stat().st_size > 50_000
     assert len(list((folder / "png").glob("*.png"))) == 16
+
+
+def test_a_number_without_a_leading_zero_is_a_number(tmp_path):
+    args = ["explain", "demo", "--top", "1", "--threads", "1", "--out", tmp_path]
+    invoke(*args, "--tau1", ".08", "--option", "tau2=.3")
+    assert open_results(tmp_path).about["settings"]["options"] == {"tau1": 0.08, "tau2": 0.3}

@@ -10,10 +10,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from dubium.cli.train import numbers, pairs
+from dubium.cli.train import numbers
 from dubium.data import SOURCES
 from dubium.data.fit import FITS
 from dubium.errors import OptionError
+from dubium.option_text import parse_options
 from dubium._explain import methods
 from dubium.run.settings import RANKED
 from dubium.types import KINDS
@@ -159,7 +160,7 @@ def image_settings(run: str | None, images: list[str] | None, dataset: str | Non
 
 def method_options(more: list[str] | None, **named: Any) -> dict[str, Any]:
     """The options that were given, by name; the rest are the method's own defaults."""
-    return {name: value for name, value in named.items() if value is not None} | pairs(more)
+    return {name: value for name, value in named.items() if value is not None} | parse_options(more or ())
 
 
 def chosen_kinds(kinds: list[str] | None) -> tuple[str, ...]:

@@ -1,6 +1,5 @@
 """`dubium train`."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +8,7 @@ import typer
 from dubium.cli.engine import Address, Engine, device_for, spread_over, threads_for
 from dubium.cli.progress import training_bars
 from dubium.errors import OptionError
+from dubium.option_text import parse_options
 from dubium.training import RECIPES, SCALES
 from dubium.training import train as train_posterior
 from dubium.training.plan import KINDS
@@ -55,7 +55,7 @@ def train(
 ) -> None:
     """Train a posterior; the same command goes on where an interrupted one stopped."""
     changes = {
-        "architecture": architecture, "options": pairs(option), "epochs": epochs, "batch_size": batch_size,
+        "architecture": architecture, "options": parse_options(option or ()), "epochs": epochs, "batch_size": batch_size,
         "optimizer": optimizer, "lr": lr, "momentum": momentum, "weight_decay": weight_decay,
         "milestones": numbers(milestones, int), "gamma": gamma, "cycles": cycles, "tail": tail, "tail_lr": tail_lr,
         "crop": crop, "flip": flip, "images": images, "mean": numbers(mean, float), "std": numbers(std, float),
@@ -80,20 +80,6 @@ def summary(record: dict[str, Any]) -> str:
     test = record["test"]
     each = f"{min(test['members']):.2%} to {max(test['members']):.2%} each"
     return f"{test['accuracy']:.2%} of {test['images']} test images together, {each}{left_out}"
-
-
-def pairs(options: list[str] | None) -> dict[str, Any]:
-    """`name=value` as a dict; values are JSON where they can be."""
-    found = {}
-    for text in options or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise OptionError(f"--option is {text!r}; expected name=value.")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found
 
 
 def numbers(text: str | None, kind: type[int] | type[float]) -> tuple[int | float, ...] | None:
