@@ -33,10 +33,10 @@ from dubium.errors import NetworkError, PosteriorError, UnknownNameError, unknow
 from dubium.explanation import Explanation, described
 from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.stack import stack
+from dubium.shares import shares, uncertainty_target
 from dubium.softmax_share import tau1_for
 from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior, Progress, Shares
 from dubium.ua_backprop import only, rows_at_once, ua_backprop
-from dubium.shares import shares, uncertainty_target
 
 UA_BACKPROP = "ua-backprop"
 UA_OPTIONS = {"relevance": "fullgrad", "tau1": None, "tau2": None, "normalize": True, "classes": "all"}
@@ -291,5 +291,6 @@ def assembled(
         members=members.to(x.dtype),
         extras={name: {kind: tensor[:, t] for t, kind in enumerate(kinds)} for name, tensor in extras.items()},
         input_shape=tuple(x.shape),
+        all_scores=by_kind,
         **about,
     )

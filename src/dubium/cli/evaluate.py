@@ -8,9 +8,9 @@ import numpy as np
 import torch
 import typer
 
-from dubium.cli.engine import Address, Engine
+from dubium.cli._engine import Address, EngineName
+from dubium.cli._options import parse_numbers
 from dubium.cli.evaluation import loaded_job, other_split, show, watched
-from dubium.cli.train import numbers
 from dubium.errors import FileFormatError, OptionError, lookup
 from dubium.evaluation.mitigation import Attention
 from dubium.evaluation.protocols import anomaly as anomaly_protocol
@@ -49,7 +49,7 @@ def blurring(
     search: Annotated[str, typer.Option(help="Sigma for the 'ranked' pixels, or for the 'whole' image.")] = "ranked",
     seed: Seed = 0,
     threads: Threads = None,
-    engine: Engine = "local",
+    engine: EngineName = "local",
     address: Address = None,
 ) -> None:
     """How much uncertainty goes when the pixels that are blamed for it are blurred: MURR and AUC-URR."""
@@ -57,7 +57,7 @@ def blurring(
     with watched(threads, engine, address) as running:
         job = loaded_job(run, dataset, methods, kinds, scale, out, seed, running)
         changes = given(
-            images=images, candidates=candidates, step=step, search=search, fractions=numbers(fractions, float)
+            images=images, candidates=candidates, step=step, search=search, fractions=parse_numbers(fractions, float)
         )
         options = replace(blurring_protocol.options_for(scale, job.data), **changes)
         summary = blurring_protocol.evaluate_blurring(job, options)
@@ -79,7 +79,7 @@ def anomaly(
     masks: Annotated[Path | None, typer.Option(help="A .npy of (N, H, W): compare maps with these instead.")] = None,
     seed: Seed = 0,
     threads: Threads = None,
-    engine: Engine = "local",
+    engine: EngineName = "local",
     address: Address = None,
 ) -> None:
     """Whether a planted patch, or a mask of yours, is where the uncertainty is blamed on: IoU and ADA."""
@@ -116,7 +116,7 @@ def mitigation(
     ] = "subset",
     seed: Seed = 0,
     threads: Threads = None,
-    engine: Engine = "local",
+    engine: EngineName = "local",
     address: Address = None,
 ) -> None:
     """Whether training with uncertainty maps as attention makes better networks: accuracy, NLL, ECE."""
@@ -148,7 +148,7 @@ def sanity(
     draws: Annotated[int | None, typer.Option(min=1, help="Of the posterior, to compare.")] = None,
     seed: Seed = 0,
     threads: Threads = None,
-    engine: Engine = "local",
+    engine: EngineName = "local",
     address: Address = None,
 ) -> None:
     """Whether maps change when weights are randomised, repeat themselves, and speak of few pixels."""

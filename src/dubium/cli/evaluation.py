@@ -10,23 +10,23 @@ from rich.console import Console
 from rich.table import Table
 
 from dubium.checks import check_kinds
-from dubium.cli.engine import spread_over, threads_for
+from dubium.choices import DEMO
+from dubium.cli._engine import executor_for, threads_for
+from dubium.cli._options import dataset_for
 from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError, OptionError, lookup
 from dubium.evaluation.methods import DEFAULTS, parse_methods
 from dubium.evaluation.protocols import Job
 from dubium.evaluation.protocols.job import SCALES
-from dubium.run.demo import NAME as DEMO
-from dubium.run.demo import demo_digits
-from dubium.run.posterior import digest, open_posterior
-from dubium.executor import Spread, thread_count
+from dubium.executor import Executor, thread_count
+from dubium.run.work import open_posterior, weights_digest
 
 
 class Watched(NamedTuple):
     """What says how far the work is, and what does it."""
 
     report: Callable[[str], None]
-    spread: Spread
+    spread: Executor
 
 
 def loaded_job(
@@ -45,19 +45,17 @@ def loaded_job(
     chosen = check_kinds([kind.strip() for kind in kinds.split(",") if kind.strip()])
     watched.report("loading")
     data = loaded(run, dataset, split)
-    posterior = open_posterior({"run": run}).posterior
+    posterior, _ = open_posterior({"run": run})
     parsed = parse_methods(methods.split(",") if methods else DEFAULTS[scale], data.shape[0])
-    return Job(posterior, data, parsed, chosen, out, run, digest(posterior), seed, *watched)
+    return Job(posterior, data, parsed, chosen, out, run, weights_digest(posterior), seed, *watched)
 
 
 def loaded(run: str, dataset: str | None, split: str) -> Dataset:
-    """The dataset, or the digits of the demo; every second one is its training set."""
-    if dataset is None and run != DEMO:
+    """The dataset that was named, or the one that the posterior brings."""
+    named = dataset_for(run, dataset)
+    if named is None:
         raise OptionError("--dataset is missing: NAME, NAME:split, or a path. `dubium data list` shows the names.")
-    if dataset in (None, DEMO):
-        digits = demo_digits()
-        return digits.subset(slice(0, None, 2)) if split == "train" else digits
-    return load(str(dataset), split)
+    return load(named, split)
 
 
 def other_split(data: Dataset, named: str | None) -> Dataset:
@@ -65,7 +63,7 @@ def other_split(data: Dataset, named: str | None) -> Dataset:
     if named is not None and named != DEMO:
         return load(named, "train")
     if data.name == DEMO:
-        return demo_digits().subset(slice(1, None, 2))
+        return load(DEMO).subset(slice(1, None, 2))
     try:
         return load(data.name, "train" if data.split == "test" else "test")
     except DataNotFoundError:
@@ -77,7 +75,7 @@ def watched(threads: int | None, engine: str, address: str | None) -> Iterator[W
     """A line on the terminal that says what is being done; the given number of threads, and who does the work."""
     console = Console(stderr=True)
     threads = threads_for(engine, threads) or torch.get_num_threads()
-    with thread_count(threads), spread_over(engine, address, threads) as spread:
+    with thread_count(threads), executor_for(engine, address, threads) as spread:
         if console.is_terminal:
             with console.status("starting") as status:
                 yield Watched(lambda text: status.update(text), spread)

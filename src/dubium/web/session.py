@@ -9,18 +9,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dubium._explain import explain, uncertainty
 from dubium.data.fit import to_channels, to_size
 from dubium.data.image_files import read_image
 from dubium.errors import DubiumError, FileFormatError, OptionError
 from dubium.evaluation.blurring import pixel_ranks
 from dubium.evaluation.gaussian_blur import gaussian_blur
-from dubium._explain import explain, uncertainty
 from dubium.explanation import Explanation
-from dubium.run.posterior import channels, dtype, open_posterior
 from dubium.run.settings import Settings
-from dubium.run.sources import Item, Source, open_source
-from dubium.run.store import Results, Row, open_results
-from dubium.run.work import loaded
+from dubium.run.sources import ImageSource, Item, open_source
+from dubium.run.store import Row, class_name, open_results
+from dubium.run.work import input_shape, open_options, open_posterior, weight_dtype
 from dubium.types import Images, Posterior
 
 MEGABYTES, PIXELS = 20, 25_000_000  # of an upload
@@ -53,24 +52,23 @@ class Session:
     why_not: str = ""
 
     def name(self, index: int) -> str:
-        return self.classes[index] if self.classes and index < len(self.classes) else str(index)
+        return class_name(self.classes, index)
 
 
 def open_run(posterior: Mapping[str, Any], images: Mapping[str, Any] | None) -> Session:
     """A session on a posterior, with images to pick from if some are named."""
-    opened = open_posterior(posterior)
-    source, classes = open_source(images, opened.classes) if images else (None, opened.classes)
-    shape = opened.input_shape or (channels(opened.posterior), None, None)
-    channel, height, width = shape
-    vae = loaded(Settings(posterior, images or {}, method="clue")) if posterior.get("run") == "demo" else {}
-    return Session(opened.posterior, (channel, height, width), classes, first(source), options=vae)
+    networks, record = open_posterior(posterior)
+    classes = tuple(record.classes) if record and record.classes else None
+    source, classes = open_source(images, classes) if images else (None, classes)
+    options = open_options(Settings(posterior, images or {}, method="clue"))
+    return Session(networks, input_shape(networks, record), classes, first(source), options=options)
 
 
 def open_out(folder: Path, posterior: Mapping[str, Any] | None) -> Session:
     """A session on a run's results; without the code that built its networks, the stored maps are shown."""
     results = open_results(folder)
     about = results.about
-    settings = Settings.of(about["settings"])
+    settings = Settings.from_json(about["settings"])
     named, why_not = posterior or settings.posterior, ""
     if posterior is None and {"factory", "architecture"} & named.keys():
         code = named.get("factory") or named.get("architecture")
@@ -81,24 +79,17 @@ def open_out(folder: Path, posterior: Mapping[str, Any] | None) -> Session:
     opened = None
     if not why_not:
         try:
-            opened = open_posterior(named)
+            opened, _ = open_posterior(named)
         except DubiumError as error:
             why_not = f"The networks of this run cannot be loaded, so that only its stored maps are shown: {error}"
-    rows = most_uncertain(results, settings.kinds[0])
+    rows = {row.id: row for row in results.most_uncertain(settings.kinds[0], SHOWN)} if results.explained else {}
     classes = about["classes"]
     channel, height, width = about["input_shape"]
     return Session(
-        opened.posterior if opened else None, (channel, height, width), None if classes is None else tuple(classes),
+        opened, (channel, height, width), None if classes is None else tuple(classes),
         [original(row, settings) for row in rows.values()], rows, about["settings"],
-        loaded(settings) if opened else {}, settings.fit, why_not,
+        {} if opened is None else open_options(settings), settings.fit, why_not,
     )  # fmt: skip
-
-
-def most_uncertain(results: Results, kind: str) -> dict[int, Row]:
-    """The explained rows to pick from, most uncertain first."""
-    ranks = results.ranked(kind, SHOWN)
-    found = [row for row in results.rows(results.explained) if row.id in ranks]
-    return {row.id: row for row in sorted(found, key=lambda row: ranks[row.id])}
 
 
 def original(row: Row, settings: Settings) -> Item:
@@ -110,7 +101,7 @@ def original(row: Row, settings: Settings) -> Item:
     return Item(row.id, row.path, row.label, image)
 
 
-def first(source: Source | None) -> list[Item]:
+def first(source: ImageSource | None) -> list[Item]:
     """Some images of a source; those that cannot be read are left out."""
     found: list[Item] = []
     if source is None:
@@ -142,7 +133,7 @@ def fitted(session: Session, image: Float[Tensor, "C H W"]) -> Images:
     channel, height, width = session.shape
     x = to_channels(image, channel or len(image))
     x = to_size(x, (height or x.shape[1], width or x.shape[2]), session.fit)[None]
-    return x if session.posterior is None else x.to(dtype(session.posterior))
+    return x if session.posterior is None else x.to(weight_dtype(session.posterior))
 
 
 def explained(session: Session, item: Item, choice: Choice) -> Explanation:

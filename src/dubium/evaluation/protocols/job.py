@@ -14,7 +14,7 @@ from dubium.errors import OptionError
 from dubium.evaluation.methods import Method, maps_of
 from dubium.evaluation.scoring import scorer
 from dubium.evaluation.store import Store
-from dubium.executor import Spread, in_turn
+from dubium.executor import Executor, in_turn
 from dubium.types import Images, Kind, Posterior
 
 SHARD = 10  # images a file
@@ -43,7 +43,7 @@ class Job:
     weights: str = ""  # a digest, so that results of other networks are not taken for these
     seed: int = 0
     report: Report = silent
-    spread: Spread = in_turn  # where parts of the work are done
+    spread: Executor = in_turn  # where parts of the work are done
 
     def settings(self) -> dict[str, object]:
         """What all shards of a folder have in common; the methods are not, since more may be added."""
