@@ -2,21 +2,16 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
-import torch
 import typer
 
 from dubium.cli._engine import Address, EngineName
 from dubium.cli._options import parse_numbers
-from dubium.cli.evaluation import loaded_job, other_split, show, watched
 from dubium.errors import FileFormatError, OptionError, lookup
-from dubium.evaluation.mitigation import Attention
-from dubium.evaluation.protocols import anomaly as anomaly_protocol
-from dubium.evaluation.protocols import blurring as blurring_protocol
-from dubium.evaluation.protocols import mitigation as mitigation_protocol
-from dubium.evaluation.protocols import sanity as sanity_protocol
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 app = typer.Typer(no_args_is_help=True, help="Judge attribution methods; a killed evaluation goes on where it stopped.")
 
@@ -53,6 +48,9 @@ def blurring(
     address: Address = None,
 ) -> None:
     """How much uncertainty goes when the pixels that are blamed for it are blurred: MURR and AUC-URR."""
+    from dubium.cli.evaluation import loaded_job, show, watched
+    from dubium.evaluation.protocols import blurring as blurring_protocol
+
     lookup("search", dict.fromkeys(("ranked", "whole")), search)
     with watched(threads, engine, address) as running:
         job = loaded_job(run, dataset, methods, kinds, scale, out, seed, running)
@@ -83,6 +81,9 @@ def anomaly(
     address: Address = None,
 ) -> None:
     """Whether a planted patch, or a mask of yours, is where the uncertainty is blamed on: IoU and ADA."""
+    from dubium.cli.evaluation import loaded_job, other_split, show, watched
+    from dubium.evaluation.protocols import anomaly as anomaly_protocol
+
     with watched(threads, engine, address) as running:
         job = loaded_job(run, dataset, methods, kinds, scale, out, seed, running)
         if masks is not None:
@@ -120,6 +121,10 @@ def mitigation(
     address: Address = None,
 ) -> None:
     """Whether training with uncertainty maps as attention makes better networks: accuracy, NLL, ECE."""
+    from dubium.cli.evaluation import loaded_job, other_split, show, watched
+    from dubium.evaluation.mitigation import Attention
+    from dubium.evaluation.protocols import mitigation as mitigation_protocol
+
     lookup("explainer", dict.fromkeys(("subset", "run")), explainer)
     with watched(threads, engine, address) as running:
         job = loaded_job(run, dataset, methods, kinds, scale, out, seed, running, split="train")
@@ -152,6 +157,9 @@ def sanity(
     address: Address = None,
 ) -> None:
     """Whether maps change when weights are randomised, repeat themselves, and speak of few pixels."""
+    from dubium.cli.evaluation import loaded_job, show, watched
+    from dubium.evaluation.protocols import sanity as sanity_protocol
+
     with watched(threads, engine, address) as running:
         job = loaded_job(run, dataset, methods, kinds, scale, out, seed, running)
         options = replace(
@@ -166,8 +174,11 @@ def given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def read_masks(path: Path) -> torch.Tensor:
+def read_masks(path: Path) -> "Tensor":
     """Masks of zeros and others, one an image."""
+    import numpy as np
+    import torch
+
     try:
         array = np.load(path, allow_pickle=False)
     except (OSError, ValueError) as error:
