@@ -8,14 +8,15 @@ import torch
 from torch import Tensor, nn
 
 import dubium
+from dubium._explain import TAUS
 from dubium.attribution import fullgrad
 from dubium.data import load
-from dubium.ua_backprop import paper_taus, pixel_softmax
+from dubium.shares import class_shares
 from dubium.models import cifar_resnet
-from dubium.run.demo import demo_digits, demo_folder
+from dubium.shares import shares
 from dubium.softmax_share import softmax_share
 from dubium.types import Posterior
-from dubium.shares import class_shares
+from dubium.ua_backprop import paper_taus, pixel_softmax
 
 
 @dataclass
@@ -72,7 +73,7 @@ def populations() -> dict[str, Callable[[], Population]]:
 
 
 def demo() -> Population:
-    return Population("mnist-10", dubium.load_posterior(demo_folder() / "posterior"), demo_digits().batch(slice(24)))
+    return Population("mnist-10", dubium.load_posterior("demo"), dubium.data.load("demo").batch(slice(24)))
 
 
 def cifar100(tau1: float | None = None) -> Population:

@@ -25,8 +25,8 @@ from benchmarks._measure import machine, seconds
 from dubium.class_sampling import class_weights, offsets, systematic
 from dubium.figures import overlay, picture
 from dubium.models import cifar_resnet, cnn, resnet18
-from dubium.softmax_share import own_weight, softmax_share, tau1_for
 from dubium.shares import class_shares
+from dubium.softmax_share import own_weight, softmax_share, tau1_for
 
 SEEDS = 10
 COUNTS = {"mnist-10": (2, 3, 5), "cifar-100": (5, 10, 20, 50), "random-1000": (5, 10, 20, 50, 100)}

@@ -10,7 +10,7 @@ from dubium.evaluation.statistics import rank_correlation
 from dubium.report import write_page, write_pngs
 from dubium.report.compare import write_comparison
 from dubium.report.summary import summarise_results
-from dubium.run import Settings, open_results, open_work, run
+from dubium.run import Settings, explain_dataset, open_results, open_work
 from tests import piles
 
 EMPTY = {"img", "meta", "link", "br", "input"}
@@ -44,10 +44,10 @@ class Parsed(HTMLParser):
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     named = {"run": piles.posterior(folder / "posterior")}, {"dataset": piles.arrays(folder / "images.npz")}
-    run(open_work(Settings(*named, top=5)), folder / "a")
-    run(open_work(Settings(*named, top=5, method="grad")), folder / "b")
+    explain_dataset(open_work(Settings(*named, top=5)), folder / "a")
+    explain_dataset(open_work(Settings(*named, top=5, method="grad")), folder / "b")
     photos = {"files": [piles.folder(folder / "photos")]}
-    run(open_work(Settings(named[0], photos)), folder / "photos-out")
+    explain_dataset(open_work(Settings(named[0], photos)), folder / "photos-out")
     return folder
 
 
@@ -100,7 +100,7 @@ def test_the_gallery_is_limited_and_says_so(out):
 
 def test_scores_alone_make_a_page_too(out, tmp_path):
     settings = Settings({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")}, top=0)
-    run(open_work(settings), tmp_path)
+    explain_dataset(open_work(settings), tmp_path)
     page = Parsed(write_page(tmp_path).read_text())
     assert page.named("article") == []
     assert page.named("svg")

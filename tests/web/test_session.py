@@ -5,7 +5,7 @@ from PIL import Image
 
 from dubium.errors import FileFormatError, OptionError
 from dubium.report import write_page
-from dubium.run import Settings, open_work, run
+from dubium.run import Settings, explain_dataset, open_work
 from dubium.web import session as s
 from dubium.web.views import alert, blur_view, map_at_image_size, map_view, scores_view
 from tests import piles
@@ -15,7 +15,7 @@ from tests import piles
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("session")
     named = {"run": piles.posterior(folder / "posterior")}, {"dataset": piles.arrays(folder / "images.npz")}
-    run(open_work(Settings(*named, top=4)), folder / "out")
+    explain_dataset(open_work(Settings(*named, top=4)), folder / "out")
     write_page(folder / "out")
     return folder
 
@@ -63,7 +63,7 @@ def test_the_views_say_scores_sum_and_votes(out):
 
 def test_code_is_not_run_because_results_say_so(out, tmp_path):
     named = {"factory": "tests.piles:networks"}, {"dataset": str(out / "images.npz")}
-    run(open_work(Settings(*named, top=2, input_shape=(1, 12, 12))), tmp_path)
+    explain_dataset(open_work(Settings(*named, top=2, input_shape=(1, 12, 12))), tmp_path)
     session = s.open_results_session(tmp_path, None)
     assert session.posterior is None
     assert "--posterior tests.piles:networks" in session.why_not

@@ -12,16 +12,16 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dubium.cli.engine import Address, Engine
+from dubium.choices import DEMO, SCALES
+from dubium.cli._engine import Address, EngineName, executor_for, threads_for
+from dubium.cli._options import completion, dataset_for, name_check, split_words
 from dubium.errors import FileFormatError, OptionError
+from dubium.kinds import KINDS
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from dubium.evaluation.protocols import Evaluation
-
-DEMO = "demo"
-SCALES = "smoke, cpu or paper"
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,18 @@ class SharedOptions:
         str | None,
         typer.Option(help="Such as ua-backprop,ua-backprop:rescale=none,clue:vae=FOLDER; 'random' comes along."),
     ] = None
-    kinds: Annotated[str, typer.Option(help="Of epistemic, aleatoric, total.")] = "epistemic"
-    scale: Annotated[str, typer.Option(help=f"{SCALES}.")] = "cpu"
+    kinds: Annotated[
+        str, typer.Option(callback=name_check("kind of uncertainty", KINDS), help="Of epistemic, aleatoric, total.")
+    ] = "epistemic"
+    scale: Annotated[
+        str,
+        typer.Option(
+            autocompletion=completion(SCALES), callback=name_check("scale", SCALES), help="smoke, cpu or paper."
+        ),
+    ] = "cpu"
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; the last digits depend on them.")] = None
-    engine: Engine = "local"
+    engine: EngineName = "local"
     address: Address = None
 
 
@@ -88,12 +95,11 @@ def open_evaluation(protocol: str, shared: SharedOptions) -> "Iterator[Evaluatio
     """What the user named, loaded; within the block, with the given threads and executor, and a line of progress."""
     import torch
 
-    from dubium.cli.engine import spread_over, threads_for
     from dubium.executor import thread_count
 
     console = Console(stderr=True)
     threads = threads_for(shared.engine, shared.threads) or torch.get_num_threads()
-    with thread_count(threads), spread_over(shared.engine, shared.address, threads) as executor:
+    with thread_count(threads), executor_for(shared.engine, shared.address, threads) as executor:
         if console.is_terminal:
             with console.status("loading") as status:
                 yield load_evaluation(protocol, shared, executor=executor, on_step=lambda text: status.update(text))
@@ -108,22 +114,19 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     from dubium.errors import lookup
     from dubium.evaluation.methods import DEFAULTS, parse_methods
     from dubium.evaluation.protocols import PROTOCOLS, Evaluation
-    from dubium.run.demo import demo_digits
-    from dubium.run.posterior import digest, open_posterior
+    from dubium.run.work import open_posterior, weights_digest
 
     texts = lookup("scale", DEFAULTS, shared.scale)
-    kinds = check_kinds([kind.strip() for kind in shared.kinds.split(",") if kind.strip()])
-    name, split = shared.dataset or (DEMO if shared.run == DEMO else None), PROTOCOLS[protocol].split
+    kinds = check_kinds(split_words([shared.kinds]))
+    name, split = dataset_for(shared.run, shared.dataset), PROTOCOLS[protocol].split
     if name is None:
         raise OptionError("--dataset is missing: NAME, NAME:split, or a path. `dubium data list` shows the names.")
-    if name == DEMO:  # its training images are every second digit
-        data = demo_digits().subset(slice(0, None, 2)) if split == "train" else demo_digits()
-        running["other_data"] = demo_digits().subset(slice(1, None, 2))
-    else:
-        data = load(name, split)
-    posterior = open_posterior({"run": shared.run}).posterior
+    if name == DEMO:  # those that are not among its training images
+        running["other_data"] = load(DEMO).subset(slice(1, None, 2))
+    data = load(name, split)
+    posterior, _ = open_posterior({"run": shared.run})
     methods = parse_methods(shared.methods.split(",") if shared.methods else texts, data.shape[0])
-    weights = digest(posterior)
+    weights = weights_digest(posterior)
     return Evaluation(posterior, data, methods, kinds, shared.out, shared.run, weights, shared.seed, **running)
 
 

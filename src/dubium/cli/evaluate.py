@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from dubium.cli._evaluation import DEMO, SharedOptions, evaluate_and_print, read_masks, with_shared_options
-from dubium.cli.train import numbers
+from dubium.choices import DEMO
+from dubium.cli._evaluation import SharedOptions, evaluate_and_print, read_masks, with_shared_options
+from dubium.cli._options import parse_numbers
 
 app = typer.Typer(no_args_is_help=True, help="Judge attribution methods; a killed evaluation goes on where it stopped.")
 
@@ -30,7 +31,7 @@ def blurring(
         shared,
         images=images,
         candidates=candidates,
-        fractions=numbers(fractions, float),
+        fractions=parse_numbers(fractions, float),
         step=step,
         search=search,
     )

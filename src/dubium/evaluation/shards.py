@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from dubium.errors import FileFormatError, OptionError
-from dubium.files import write_json, written_atomically
+from dubium.errors import FileFormatError
+from dubium.files import check_same_settings, write_json, written_atomically
 
 SETTINGS, SHARDS = "settings.json", "shards"
 
@@ -69,15 +69,10 @@ class ShardStore:
     def open(cls, folder: Path | str, settings: Mapping[str, Any]) -> "ShardStore":
         """A new folder, or one that was made with the same settings; methods may be added to it."""
         file = Path(folder) / SETTINGS
-        wanted = json.loads(json.dumps(settings))
         if file.exists():
-            before = _read_json(file)
-            differing = [name for name in {**before, **wanted} if before.get(name) != wanted.get(name)]
-            if differing:
-                said = ", ".join(f"{name}: {before.get(name)!r} there, {wanted.get(name)!r} now" for name in differing)
-                raise OptionError(f"{folder} holds an evaluation with other settings ({said}). Use another folder.")
+            check_same_settings(folder, _read_json(file), settings)
         else:
-            write_json(file, wanted)
+            write_json(file, settings)
         return cls(Path(folder))
 
     def compute_values(self, name: ShardName, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from dubium.choices import DEMO
 from dubium.errors import FileFormatError, OptionError, PosteriorError, lookup
 from dubium.files import write_atomically
 from dubium.posteriors.architecture import Architecture, describe, trusted
@@ -36,7 +37,7 @@ from dubium.posteriors.record import FILE, KINDS, Record, read_record, write_rec
 from dubium.types import Posterior
 
 MODELS = "DUBIUM_MODELS"
-EMBEDDED = Path(__file__).parents[1] / "demo" / "posterior"
+EMBEDDED = Path(__file__).parents[1] / DEMO / "posterior"
 
 
 def save_posterior(
@@ -93,7 +94,7 @@ def load_posterior(path: str | Path, architecture: Architecture | Sequence[Archi
         architecture: of networks that are not dubium's own: an import path, a function, or a network to copy; one for
             all members, or a list. A file never makes its code be imported.
     """
-    folder = find(path)
+    folder = posterior_folder(path)
     record = record_in(folder)
     architectures = per_member(architecture, record, str(folder / FILE))
     files = {str(folder / name): tensors_in(folder, name, record) for name in record.members}
@@ -108,16 +109,18 @@ def load_posterior(path: str | Path, architecture: Architecture | Sequence[Archi
 
 def posterior_record(path: str | Path) -> Record:
     """What is known about a saved posterior: its kind, class names, input shape, normalisation, training."""
-    return record_in(find(path))
+    return record_in(posterior_folder(path))
 
 
-def find(path: str | Path) -> Path:
+def posterior_folder(path: str | Path) -> Path:
     """The folder called so, or the one of this name under `DUBIUM_MODELS`, or the embedded one if that is meant."""
     models = os.environ.get(MODELS)
     named = [Path(models) / path] if models else []
-    for folder in [Path(path), *named, *([EMBEDDED] if str(path) == "demo" else [])]:
-        if folder.is_dir():
+    for folder in [Path(path), *named]:
+        if folder.is_dir() and (str(path) != DEMO or (folder / FILE).is_file()):
             return folder
+    if str(path) == DEMO:
+        return EMBEDDED
     if models:
         names = sorted(folder.name for folder in Path(models).glob("*") if folder.is_dir())
         where = f"nor under {MODELS}, which has {', '.join(names) or 'nothing'}"

@@ -72,7 +72,7 @@ def compare_results(
         raise OptionError(f"{first.folder} and {second.folder} have no image in common.")
     both = {image_key(row) for row in second.rows(second.explained, pictures=False)}
     kind = first.about["settings"]["kinds"][0]
-    ranks = first.ranked(kind, gallery) if first.explained else {}
+    ranks = first.ranks(kind, gallery) if first.explained else {}
     waiting = {image_key(row): row for row in first.rows(first.explained) if row.id in ranks and image_key(row) in both}
     name, most = summarise_results(first).name, max((max(a.total, b.total) for a, b in common), default=1.0) or 1.0
     cards, alike = dict[int, str](), dict[str, list[float]]({kind: [] for kind in KINDS})

@@ -52,7 +52,7 @@ def run_page(results: Results, *, gallery: int = GALLERY, title: str | None = No
     settings = results.about["settings"]
     first = settings["kinds"][0]
     summary, mean, cards = summarise_results(results), MeanMap(), dict[int, str]()
-    ranks = results.ranked(first, gallery) if results.explained else {}
+    ranks = results.ranks(first, gallery) if results.explained else {}
     most = max((max(table["total"]) for table in results.columns(["total"], results.explained)), default=0) or log(2)
     for row in results.rows(results.explained):
         mean.add(row)

@@ -23,7 +23,7 @@ def write_pngs(folder: Path | str, *, most: int | None = None) -> Iterator[Path]
     results = open_results(folder)
     names = results.about.get("classes")
     count = results.explained_count() if most is None else most
-    ranks = results.ranked(results.about["settings"]["kinds"][0], count) if results.explained else {}
+    ranks = results.ranks(results.about["settings"]["kinds"][0], count) if results.explained else {}
     for row in results.rows(results.explained):
         if row.id not in ranks:
             continue

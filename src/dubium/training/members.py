@@ -15,8 +15,8 @@ import torch
 
 from dubium.data import Dataset, load
 from dubium.errors import DivergedError, DubiumError
+from dubium.executor import Executor, in_turn
 from dubium.files import write_json
-from dubium.executor import Spread, in_turn
 from dubium.training.kinds import collector
 from dubium.training.loop import fit, network_for
 from dubium.training.plan import Plan
@@ -62,7 +62,9 @@ def train_one(shared: tuple[Plan, Path, Dataset], index: int, report: Report) ->
     train_member(plan, index, folder, data, report)
 
 
-def train_members(plan: Plan, folder: Path, data: Dataset, jobs: int, report: Report, spread: Spread = in_turn) -> None:
+def train_members(
+    plan: Plan, folder: Path, data: Dataset, jobs: int, report: Report, spread: Executor = in_turn
+) -> None:
     """Train every network of the plan; with `jobs` above 1, so many at a time in processes of their own."""
     if jobs <= 1 or plan.runs == 1:
         shared = plan, folder, data

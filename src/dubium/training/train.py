@@ -11,10 +11,10 @@ from torch.nn import functional as F
 
 from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError, DivergedError, OptionError, lookup
+from dubium.executor import Executor, in_turn, thread_count
 from dubium.posteriors import MCDropout, posterior_record, save_posterior
 from dubium.posteriors.extras import require
 from dubium.posteriors.record import FILE
-from dubium.executor import Spread, in_turn, thread_count
 from dubium.training import checkpoint as checkpoints
 from dubium.training.board import board
 from dubium.training.kinds import Trained, finish
@@ -46,7 +46,7 @@ def train(
     device: str | None = None,
     changes: Mapping[str, Any] | None = None,
     report: Report | None = None,
-    spread: Spread = in_turn,
+    spread: Executor = in_turn,
 ) -> dict[str, Any]:
     """Train a posterior and save it as the folder `out`, which `load_posterior` reads.
 

@@ -16,11 +16,10 @@ from dubium.errors import DubiumError, FileFormatError, OptionError
 from dubium.evaluation.metrics.blurring import pixel_ranks
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.explanation import Explanation
-from dubium.run.posterior import channels, dtype, open_posterior
 from dubium.run.settings import Settings
-from dubium.run.sources import Item, Source, open_source
-from dubium.run.store import Results, Row, open_results
-from dubium.run.work import loaded
+from dubium.run.sources import ImageSource, Item, open_source
+from dubium.run.store import Row, class_name, open_results
+from dubium.run.work import input_shape, open_options, open_posterior, weight_dtype
 from dubium.types import Images, Posterior
 
 MEGABYTES, PIXELS = 20, 25_000_000  # of an upload
@@ -53,24 +52,23 @@ class Session:
     why_not: str = ""
 
     def name(self, index: int) -> str:
-        return self.classes[index] if self.classes and index < len(self.classes) else str(index)
+        return class_name(self.classes, index)
 
 
 def open_posterior_session(posterior: Mapping[str, Any], images: Mapping[str, Any] | None) -> Session:
     """A session on a posterior, with images to pick from if some are named."""
-    opened = open_posterior(posterior)
-    source, classes = open_source(images, opened.classes) if images else (None, opened.classes)
-    shape = opened.input_shape or (channels(opened.posterior), None, None)
-    channel, height, width = shape
-    vae = loaded(Settings(posterior, images or {}, method="clue")) if posterior.get("run") == "demo" else {}
-    return Session(opened.posterior, (channel, height, width), classes, readable_items(source), options=vae)
+    networks, record = open_posterior(posterior)
+    classes = tuple(record.classes) if record and record.classes else None
+    source, classes = open_source(images, classes) if images else (None, classes)
+    options = open_options(Settings(posterior, images or {}, method="clue"))
+    return Session(networks, input_shape(networks, record), classes, readable_items(source), options=options)
 
 
 def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> Session:
     """A session on a run's results; without the code that built its networks, the stored maps are shown."""
     results = open_results(folder)
     about = results.about
-    settings = Settings.of(about["settings"])
+    settings = Settings.from_json(about["settings"])
     named, why_not = posterior or settings.posterior, ""
     if posterior is None and {"factory", "architecture"} & named.keys():
         code = named.get("factory") or named.get("architecture")
@@ -81,24 +79,17 @@ def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> S
     opened = None
     if not why_not:
         try:
-            opened = open_posterior(named)
+            opened, _ = open_posterior(named)
         except DubiumError as error:
             why_not = f"The networks of this run cannot be loaded, so that only its stored maps are shown: {error}"
-    rows = rows_to_pick(results, settings.kinds[0])
+    rows = {row.id: row for row in results.most_uncertain(settings.kinds[0], SHOWN)} if results.explained else {}
     classes = about["classes"]
     channel, height, width = about["input_shape"]
     return Session(
-        opened.posterior if opened else None, (channel, height, width), None if classes is None else tuple(classes),
+        opened, (channel, height, width), None if classes is None else tuple(classes),
         [item_of_row(row) for row in rows.values()], rows, about["settings"],
-        loaded(settings) if opened else {}, settings.fit, why_not,
+        {} if opened is None else open_options(settings), settings.fit, why_not,
     )  # fmt: skip
-
-
-def rows_to_pick(results: Results, kind: str) -> dict[int, Row]:
-    """The explained rows to pick from, most uncertain first."""
-    ranks = results.ranked(kind, SHOWN)
-    found = [row for row in results.rows(results.explained) if row.id in ranks]
-    return {row.id: row for row in sorted(found, key=lambda row: ranks[row.id])}
 
 
 def item_of_row(row: Row) -> Item:
@@ -110,7 +101,7 @@ def item_of_row(row: Row) -> Item:
     return Item(row.id, row.path, row.label, image)
 
 
-def readable_items(source: Source | None) -> list[Item]:
+def readable_items(source: ImageSource | None) -> list[Item]:
     """Some images of a source; those that cannot be read are left out."""
     found: list[Item] = []
     if source is None:
@@ -142,7 +133,7 @@ def network_input(session: Session, image: Float[Tensor, "C H W"]) -> Images:
     channel, height, width = session.shape
     x = to_channels(image, channel or len(image))
     x = to_size(x, (height or x.shape[1], width or x.shape[2]), session.fit)[None]
-    return x if session.posterior is None else x.to(dtype(session.posterior))
+    return x if session.posterior is None else x.to(weight_dtype(session.posterior))
 
 
 def explain_item(session: Session, item: Item, choice: Choice) -> Explanation:

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from dubium.choices import SCALES
 from dubium.errors import lookup
 from dubium.evaluation.protocols.anomaly import anomaly_options, evaluate_anomaly
 from dubium.evaluation.protocols.blurring import blurring_options, evaluate_blurring
 from dubium.evaluation.protocols.evaluation import Evaluation
 from dubium.evaluation.protocols.masks import evaluate_masks, mask_options
 from dubium.evaluation.protocols.mitigation import evaluate_mitigation, mitigation_options
-from dubium.evaluation.protocols.options import SCALES
 from dubium.evaluation.protocols.sanity import evaluate_sanity, sanity_options
 
-__all__ = ["PROTOCOLS", "SCALES", "Evaluation", "EvaluationProtocol", "run_protocol"]
+__all__ = ["PROTOCOLS", "Evaluation", "EvaluationProtocol", "run_protocol"]
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def run_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", **cha
     Args:
         name: one of `PROTOCOLS`.
         evaluation: posterior, images, methods and folder.
-        scale: of `SCALES`; it decides the options that are not given.
+        scale: "paper", "cpu" or "smoke"; it decides the options that are not given.
         changes: options of the protocol.
 
     Returns:

@@ -10,7 +10,7 @@ import torch
 from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError
 from dubium.evaluation.methods import Method
-from dubium.executor import Spread, in_turn
+from dubium.executor import Executor, in_turn
 from dubium.types import Kind, Posterior
 
 SHARD = 10  # images in a file
@@ -38,7 +38,7 @@ class Evaluation:
     seed: int = 0
     other_data: Dataset | None = None  # see `other_split`
     on_step: StepListener = ignore_step
-    executor: Spread = in_turn  # where parts of the work are done
+    executor: Executor = in_turn  # where parts of the work are done
 
     def settings(self) -> dict[str, object]:
         """What all shards of a folder have in common; the methods are not, since more may be added."""
