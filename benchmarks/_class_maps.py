@@ -11,7 +11,6 @@ import dubium
 from dubium.attribution import fullgrad
 from dubium.data import load
 from dubium.models import cifar_resnet
-from dubium.run.demo import demo_digits, demo_folder
 from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share
 from dubium.types import Posterior
@@ -72,7 +71,7 @@ def populations() -> dict[str, Callable[[], Population]]:
 
 
 def demo() -> Population:
-    return Population("mnist-10", dubium.load_posterior(demo_folder() / "posterior"), demo_digits().batch(slice(24)))
+    return Population("mnist-10", dubium.load_posterior("demo"), dubium.data.load("demo").batch(slice(24)))
 
 
 def cifar100(tau1: float | None = None) -> Population:

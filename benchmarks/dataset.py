@@ -21,8 +21,8 @@ from benchmarks._measure import machine
 from dubium.data import load
 from dubium.posteriors import load_posterior
 from dubium.report import write_page
-from dubium.run import Settings, open_work, run
-from dubium.run.sources import FromDataset
+from dubium.run import Settings, explain_dataset, open_work
+from dubium.run.sources import DatasetSource
 
 ENSEMBLE, BATCH = "cifar10-resnet20", 32
 
@@ -51,8 +51,8 @@ def stored(images: int, explained: int) -> dict[str, object]:
 
     with TemporaryDirectory() as folder:
         settings = Settings({"run": ENSEMBLE}, {"dataset": "cifar-10:test"}, top=explained, batch=BATCH)
-        source = FromDataset(load("cifar-10", "test").subset(slice(0, images)))
-        run(open_work(settings, source=source), folder, progress=watch)
+        source = DatasetSource(load("cifar-10", "test").subset(slice(0, images)))
+        explain_dataset(open_work(settings, source=source), folder, progress=watch)
         size = sum(file.stat().st_size for file in Path(folder).rglob("*.parquet"))
         begin = perf_counter()
         write_page(folder)

@@ -1,13 +1,14 @@
 """The paper's property table beside what is measured: python -m benchmarks.properties > docs/properties.md."""
 
 import torch
+from dubium.posteriors.store import EMBEDDED
 
 from dubium.attribution import ATTRIBUTORS
+from dubium.data import load
 from dubium.evaluation.properties import PROPERTIES, SIZE, Finding, explainer, fidelity
 from dubium.models import vae_dense
 from dubium.models.saved_vae import load_vae
 from dubium.posteriors import load_posterior
-from dubium.run.demo import demo_digits, demo_folder
 
 NAMES = [*PROPERTIES, "fidelity"]
 PAPER = {  # its Table 4 in the order of NAMES; Appendix A.3 for UA-Backprop, which leaves two open
@@ -66,10 +67,10 @@ def findings(method: str) -> dict[str, Finding]:
     clue = {"vae": small, "steps": 30} if "clue" in method else {}
     attribute = explainer(method, "aleatoric", **MANY.get(method, {}), **clue)
     found = {name: measure(attribute) for name, measure in PROPERTIES.items()}
-    real = {"vae": load_vae(demo_folder() / "vae")} if clue else {}
-    digits = demo_digits().batch(slice(DIGITS))
+    real = {"vae": load_vae(EMBEDDED / "vae")} if clue else {}
+    digits = load("demo").batch(slice(DIGITS))
     attribute = explainer(method, "epistemic", **real)
-    return found | {"fidelity": fidelity(attribute, load_posterior(demo_folder() / "posterior"), digits)}
+    return found | {"fidelity": fidelity(attribute, load_posterior("demo"), digits)}
 
 
 def cell(finding: Finding, claim: str) -> str:

@@ -30,11 +30,10 @@ from torch import nn
 import dubium
 from benchmarks._measure import machine, seconds
 from dubium.data.dataset import Dataset
+from dubium.executor import Executor, in_turn
 from dubium.models import resnet18
-from dubium.run import Settings, engine_on, open_work, ray_cluster, run, run_local
-from dubium.run.demo import demo_digits
-from dubium.run.local import Engine
-from dubium.run.sources import FromDataset
+from dubium.run import Settings, explain_dataset, open_work, ray_cluster
+from dubium.run.sources import DatasetSource
 
 IMAGES, NETWORKS, CLASSES, FEW = 1_281_167, 5, 1000, 20
 HEADS = (8, 32)  # classes of the two networks that the cost of a class is read off
@@ -44,26 +43,26 @@ FORWARD = 3.6e9  # operations of ResNet-18 on one image, a multiplication and an
 
 
 def workers(images: int = 512, repeats: int = 3) -> None:
-    digits = demo_digits()
+    digits = dubium.data.load("demo")
     rows = torch.arange(images) % len(digits)
     assert digits.labels is not None
     many = Dataset(digits.images[rows], digits.labels[rows], digits.classes, digits.name, digits.split)
     settings = Settings({"run": "demo"}, {"dataset": "demo"}, batch=16, shard=16, threads=1)
-    few, work = (open_work(settings, source=FromDataset(data)) for data in (digits, many))
+    few, work = (open_work(settings, source=DatasetSource(data)) for data in (digits, many))
     times: dict[int, list[tuple[float, float]]] = {0: [], 1: [], 2: []}
 
-    def explained(engine: Engine) -> tuple[float, float]:
+    def time_run(executor: Executor) -> tuple[float, float]:
         with TemporaryDirectory() as folder:
-            run(few, Path(folder) / "few", engine=engine)  # a warm-up: workers start and import torch
+            explain_dataset(few, Path(folder) / "few", engine=executor)  # a warm-up: workers start and import torch
             start, used = perf_counter(), processor_time()
-            run(work, Path(folder) / "many", engine=engine)
+            explain_dataset(work, Path(folder) / "many", engine=executor)
             return perf_counter() - start, processor_time() - used
 
     for _ in range(repeats):
-        times[0].append(explained(run_local))
+        times[0].append(time_run(in_turn))
         for count in (1, 2):
-            with started(count) as spread:
-                times[count].append(explained(engine_on(spread)))
+            with started(count) as executor:
+                times[count].append(time_run(executor))
     middle = {count: [median(values) for values in zip(*taken, strict=True)] for count, taken in times.items()}
     for count, (wall, used) in middle.items():
         each = {"workers": count or "in this process", "seconds": round(wall, 2), "cpu_seconds": round(used, 2)}

@@ -8,13 +8,13 @@ Without arguments, the demo's most uncertain digits.
 import io
 import sys
 
+from dubium.posteriors.store import EMBEDDED
 from matplotlib.figure import Figure
 
 import dubium
 from dubium.data import load
 from dubium.figures import overlay, picture
 from dubium.models.saved_vae import load_vae
-from dubium.run.demo import demo_digits, demo_folder
 from dubium.types import KINDS
 
 IMAGES = 4
@@ -28,8 +28,8 @@ def main(arguments: list[str]) -> None:
         scores = dubium.uncertainty(posterior, candidates).scores["epistemic"]
         x = candidates[scores.argsort(descending=True)[:IMAGES]]
     else:
-        posterior, vae = dubium.load_posterior(demo_folder() / "posterior"), load_vae(demo_folder() / "vae")
-        x = demo_digits().batch(slice(IMAGES))
+        posterior, vae = dubium.load_posterior("demo"), load_vae(EMBEDDED / "vae")
+        x = dubium.data.load("demo").batch(slice(IMAGES))
     methods = [name for name in dubium.methods() if vae is not None or "clue" not in name]
     figure = Figure(figsize=(0.8 * (1 + 4 * IMAGES), 0.86 * len(methods)), layout="constrained")
     axes = figure.subplots(len(methods), 4 * IMAGES, squeeze=False)

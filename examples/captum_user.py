@@ -6,10 +6,9 @@ python examples/captum_user.py    (needs dubium[captum])
 import captum.attr
 
 import dubium
-from dubium.run.demo import demo_digits, demo_folder
 
-posterior = dubium.load_posterior(demo_folder() / "posterior")  # a list of networks of your own does as well
-x = demo_digits().batch(slice(4))
+posterior = dubium.load_posterior("demo")  # a list of networks of your own does as well
+x = dubium.data.load("demo").batch(slice(4))
 
 result = dubium.explain(posterior, x)
 for i, (score, maps) in enumerate(zip(result.scores["epistemic"], result.maps["epistemic"], strict=True)):

@@ -1,13 +1,15 @@
 """Which pixels make a Bayesian neural network unsure, what kind of doubt it is, and what can be done about it."""
 
-from importlib.metadata import version
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from dubium._explain import explain, fullgrad_completeness, methods, uncertainty
-from dubium.explanation import Explanation, load
-from dubium.posteriors import load_posterior, load_weights, save_posterior
-from dubium.training.attention import mitigate
+if TYPE_CHECKING:
+    from dubium._explain import explain, fullgrad_completeness, methods, uncertainty
+    from dubium.explanation import Explanation, load
+    from dubium.posteriors import load_posterior, load_weights, save_posterior
+    from dubium.training.attention import mitigate
 
-__version__ = version("dubium")
+    __version__: str
 
 __all__ = [
     "Explanation",
@@ -22,3 +24,37 @@ __all__ = [
     "save_posterior",
     "uncertainty",
 ]
+
+_MODULES = {
+    "Explanation": "dubium.explanation",
+    "explain": "dubium._explain",
+    "fullgrad_completeness": "dubium._explain",
+    "load": "dubium.explanation",
+    "load_posterior": "dubium.posteriors",
+    "load_weights": "dubium.posteriors",
+    "methods": "dubium._explain",
+    "mitigate": "dubium.training.attention",
+    "save_posterior": "dubium.posteriors",
+    "uncertainty": "dubium._explain",
+}
+_PACKAGES = ("attribution", "data", "errors", "evaluation", "models", "posteriors", "training", "types")
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use: `import dubium` alone does not import torch, which takes seconds."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("dubium")
+    elif name in _MODULES:
+        value = getattr(import_module(_MODULES[name]), name)
+    elif name in _PACKAGES:
+        value = import_module(f"dubium.{name}")
+    else:
+        raise AttributeError(f"module 'dubium' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_PACKAGES})

@@ -202,5 +202,6 @@ def assemble(
         members=members.to(x.dtype),
         extras={name: {kind: tensor[:, t] for t, kind in enumerate(kinds)} for name, tensor in extras.items()},
         input_shape=tuple(x.shape),
+        all_scores=scores,
         **about,
     )

@@ -1,4 +1,4 @@
-"""Where jobs run is not what they do: the same function, in this process or anywhere else, with the same results."""
+"""Where jobs run is not what they do: an executor calls one function for every job, here or on other machines."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,11 +10,11 @@ S = TypeVar("S")
 J = TypeVar("J")
 R = TypeVar("R")
 Report = Callable[[Any], None]
-"""Called with what is going on, for people to see: an event may be late or, if a worker dies, missing."""
+"""Called with an event of a job, for people to see; an event may be late or, if a worker dies, missing."""
 
 
 @runtime_checkable
-class Spread(Protocol):
+class Executor(Protocol):
     """`do(shared, job, report)` for every job; results in the order of the jobs.
 
     Args:
@@ -47,7 +47,7 @@ def in_turn(
     threads: int,
     device: str = "cpu",
 ) -> Iterator[R]:
-    """Here, one after another."""
+    """The executor that runs jobs in this process, one after another."""
     for job in jobs:
         with thread_count(threads):
             result = do(shared, job, report)
@@ -56,7 +56,7 @@ def in_turn(
 
 @contextmanager
 def thread_count(threads: int) -> Iterator[None]:
-    """So many threads in this block."""
+    """torch uses this many threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:

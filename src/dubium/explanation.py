@@ -34,6 +34,7 @@ class Explanation:
     options: dict[str, Any]
     extras: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # e.g. "counterfactual", by kind
     input_shape: tuple[int, ...] = ()
+    all_scores: dict[str, Tensor] = field(default_factory=dict)  # of every kind, also those without maps
 
     def __repr__(self) -> str:
         samples, images, classes = self.members.shape

@@ -1,11 +1,14 @@
-"""Files that appear whole or not at all: write beside, flush to disk, rename."""
+"""Files that appear whole or not at all (write beside, flush to disk, rename), and folders that belong to one run."""
 
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from dubium.errors import OptionError
 
 
 @contextmanager
@@ -37,6 +40,33 @@ def write_atomically(path: Path | str, content: bytes | str) -> None:
 def write_json(path: Path | str, value: object) -> None:
     """Write `value` as JSON, atomically; NaN is refused, since other readers do not know it."""
     write_atomically(path, json.dumps(value, indent=1, allow_nan=False) + "\n")
+
+
+def check_same_settings(
+    folder: Path | str, there: Mapping[str, Any], here: Mapping[str, Any], *, advice: str = "Use another folder."
+) -> None:
+    """Refuse a folder whose files were made with other settings; the error names every difference.
+
+    Args:
+        there: the settings in the folder, as JSON gave them.
+        here: those of this run, as JSON can hold them.
+        advice: what the user can do.
+    """
+    differences = _differences(there, json.loads(json.dumps(here)))
+    if differences:
+        raise OptionError(f"{folder} belongs to a run with other settings: {'; '.join(differences)}. {advice}")
+
+
+def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
+    """Every value that differs, with the path of its name; a missing one counts as None."""
+    texts: list[str] = []
+    for name in {**here, **there}:
+        before, now = there.get(name), here.get(name)
+        if isinstance(before, dict) and isinstance(now, dict):
+            texts += _differences(before, now, f"{prefix}{name}.")
+        elif before != now:
+            texts.append(f"{prefix}{name} is {before!r} there, {now!r} here")
+    return texts
 
 
 def _flush(path: Path) -> None:

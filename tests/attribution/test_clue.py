@@ -2,25 +2,25 @@
 
 import pytest
 import torch
+from dubium.posteriors.store import EMBEDDED
 from torch import nn
 
 import dubium
 from dubium import errors
 from dubium.attribution._counterfactual import Search, minimise_rows, start_shifts
 from dubium.models.saved_vae import load_vae
-from dubium.run.demo import demo_digits, demo_folder
 from tests.conftest import tiny_vae
 from tests.networks import ensemble, images, small_cnn
 
 
 @pytest.fixture(scope="module")
 def demo():
-    return dubium.load_posterior(demo_folder() / "posterior"), load_vae(demo_folder() / "vae")
+    return dubium.load_posterior("demo"), load_vae(EMBEDDED / "vae")
 
 
 def test_clue_lowers_the_uncertainty_of_most_uncertain_digits(demo):
     posterior, vae = demo
-    x = demo_digits().batch(slice(32))
+    x = dubium.data.load("demo").batch(slice(32))
     result = dubium.explain(posterior, x, method="clue", vae=vae, steps=30, lr=0.1, kinds="epistemic")
     found = result.extras["counterfactual"]["epistemic"]
     after = dubium.uncertainty(posterior, found).scores["epistemic"]

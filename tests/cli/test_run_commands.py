@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from dubium.cli import app
-from dubium.cli.options import spread
+from dubium.cli._options import repeat_option_names
 from dubium.run import open_results
 from tests import piles
 
@@ -158,7 +158,19 @@ def test_every_command_explains_itself(command):
 
 def test_words_after_an_option_of_many_values_belong_to_it():
     args = ["run", "--images", "a", "b", "--top", "3", "--mean", "-.5", "1"]
-    assert spread(args) == ["run", "--images", "a", "--images", "b", "--top", "3", "--mean", "-.5", "--mean", "1"]
+    assert repeat_option_names(args) == [
+        "run",
+        "--images",
+        "a",
+        "--images",
+        "b",
+        "--top",
+        "3",
+        "--mean",
+        "-.5",
+        "--mean",
+        "1",
+    ]
 
 
 def test_the_demo_writes_its_page_and_pictures(tmp_path):
@@ -167,3 +179,9 @@ def test_the_demo_writes_its_page_and_pictures(tmp_path):
     folder = tmp_path / "dubium-demo"
     assert (folder / "index.html").stat().st_size > 50_000
     assert len(list((folder / "png").glob("*.png"))) == 16
+
+
+def test_a_number_without_a_leading_zero_is_a_number(tmp_path):
+    args = ["explain", "demo", "--top", "1", "--threads", "1", "--out", tmp_path]
+    invoke(*args, "--tau1", ".08", "--option", "tau2=.3")
+    assert open_results(tmp_path).about["settings"]["options"] == {"tau1": 0.08, "tau2": 0.3}

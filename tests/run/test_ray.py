@@ -16,17 +16,17 @@ import torch
 from typer.testing import CliRunner
 
 from dubium.cli import app
-from dubium.cli.engine import device_for
+from dubium.cli._engine import device_for
+from dubium.data import load
 from dubium.errors import ClusterError, MissingExtraError, OptionError
 from dubium.evaluation.methods import parse_methods
-from dubium.evaluation.protocols import Job
-from dubium.evaluation.protocols.mitigation import evaluate_mitigation, options_for
+from dubium.evaluation.protocols import Evaluation
+from dubium.evaluation.protocols.mitigation import evaluate_mitigation, mitigation_options
 from dubium.executor import in_turn, thread_count
 from dubium.posteriors import load_posterior
-from dubium.run import Settings, engine_on, open_work, ray_cluster, run
-from dubium.run.demo import demo_digits, demo_folder
-from dubium.run.ray import join
-from dubium.run.sources import FromDataset, Item
+from dubium.run import Settings, engine_on, explain_dataset, open_work, ray_cluster
+from dubium.run.ray import join_cluster
+from dubium.run.sources import DatasetSource, Item
 from dubium.training import train
 from tests.data.official import write_idx
 
@@ -57,7 +57,7 @@ def contents(folder: Path, pattern: str = "**/*") -> dict[str, bytes]:
 class Trap:
     """A source that holds a worker in the middle of a shard, once, until it is killed."""
 
-    images: FromDataset
+    images: DatasetSource
     at: int
     note: Path
 
@@ -87,18 +87,20 @@ def kill(note: Path, killed: list[int]) -> None:
 
 def test_a_worker_killed_in_the_middle_of_a_shard_leaves_no_trace(cluster, tmp_path):
     settings = Settings({"run": "demo"}, {"dataset": "demo"}, batch=2, shard=4, threads=1)
-    digits = FromDataset(demo_digits().subset(slice(0, 12)))
-    run(open_work(settings, source=digits), tmp_path / "here")
+    digits = DatasetSource(load("demo").subset(slice(0, 12)))
+    explain_dataset(open_work(settings, source=digits), tmp_path / "here")
     killed, seen = [], []
     trap = Trap(digits, 6, tmp_path / "pid")  # in the second batch of the second shard
     killer = Thread(target=kill, args=(trap.note, killed), daemon=True)
     killer.start()
     work = open_work(settings, source=trap)
-    outcome = run(work, tmp_path / "there", engine=engine_on(cluster), progress=lambda *told: seen.append(told))
+    results = explain_dataset(
+        work, tmp_path / "there", engine=engine_on(cluster), progress=lambda *told: seen.append(told)
+    )
     killer.join(10)
     assert len(killed) == 1
     assert killed[0] not in (os.getpid(), *busy())
-    assert (outcome.images, outcome.explained, outcome.skipped) == (12, 12, [])
+    assert (len(results), results.explained_count(), results.skipped()) == (12, 12, [])
     assert contents(tmp_path / "there", "results/[!.]*") == contents(tmp_path / "here", "results/[!.]*")
     assert seen[-1] == ("explain", 12, 12)
     assert max(done for _, done, _ in seen) < 12 + 1e-6  # images that were begun twice count once
@@ -146,7 +148,7 @@ def busy() -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            found += [int(folder.name)] * (folder / "cmdline").read_bytes().startswith(b"ray::work")
+            found += [int(folder.name)] * (folder / "cmdline").read_bytes().startswith(b"ray::run_in_worker")
         except OSError:
             continue
     return [pid for pid in found if os.getpid() in (parents.get(pid), parents.get(parents.get(pid, 0)))]
@@ -171,18 +173,19 @@ def test_a_member_whose_worker_is_killed_is_trained_to_the_same_weights(cluster,
     assert [(n["member"], n["epoch"]) for n in lines[:-1]] == [(m, e) for m in range(2) for e in range(1, 31)]
 
 
-def job_on(spread, out: Path, told: list[str]) -> Job:
-    posterior, digits = load_posterior(demo_folder() / "posterior"), demo_digits()
+def evaluation_on(spread, out: Path, told: list[str]) -> Evaluation:
+    posterior, digits = load_posterior("demo"), load("demo")
     methods = parse_methods(["ua-backprop", "grad"], 1)
-    return Job(posterior, digits, methods, ("epistemic",), out, "demo", report=told.append, spread=spread)
+    return Evaluation(posterior, digits, methods, ("epistemic",), out, "demo", on_step=told.append, executor=spread)
 
 
 def test_mitigation_trains_its_arms_there(cluster, tmp_path):
-    train_set, test_set = (demo_digits().subset(slice(start, None, 2)) for start in range(2))
-    options = replace(options_for("smoke", train_set), seeds=1)
+    train_set, test_set = (load("demo").subset(slice(start, None, 2)) for start in range(2))
+    options = mitigation_options("smoke", train_set, seeds=1)
     told = []
     for name, spread in (("here", in_turn), ("there", cluster)):
-        evaluate_mitigation(replace(job_on(spread, tmp_path / name, told), data=train_set), options, test_set)
+        evaluation = evaluation_on(spread, tmp_path / name, told)
+        evaluate_mitigation(replace(evaluation, data=train_set, other_data=test_set), options)
     assert told[-1] == "training arms: 4 of 4"
     assert contents(tmp_path / "there", "shards/**/*") == contents(tmp_path / "here", "shards/**/*")
 
@@ -251,7 +254,7 @@ def test_an_address_where_nobody_is_is_said_at_once():
         taken.bind(("127.0.0.1", 0))  # and not listening
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(ClusterError, match=f"could be joined at {address}.*ray start"):
-            join(ray, address, 1)
+            join_cluster(ray, address, 1)
 
 
 @pytest.mark.parametrize(

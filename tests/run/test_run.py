@@ -8,8 +8,9 @@ import dubium
 from dubium.data.fit import from_size, to_size
 from dubium.data.image_files import read_image
 from dubium.errors import OptionError
+from dubium.executor import in_turn
 from dubium.posteriors import load_posterior
-from dubium.run import Settings, open_results, open_work, run, run_local
+from dubium.run import Settings, explain_dataset, open_results, open_work
 from tests import piles
 
 
@@ -25,8 +26,8 @@ def contents(folder):
 
 
 def test_every_image_is_scored_and_the_most_uncertain_are_explained(pile, tmp_path):
-    outcome = run(open_work(pile), tmp_path)
-    assert (outcome.images, outcome.explained, outcome.skipped) == (20, 6, [])
+    results = explain_dataset(open_work(pile), tmp_path)
+    assert (len(results), results.explained_count(), results.skipped()) == (20, 6, [])
     x = torch.from_numpy(np.load(pile.images["dataset"])["images"])[:, None] / 255
     whole = dubium.explain(load_posterior(pile.posterior["run"]), x)
     ranked = whole.scores["epistemic"].argsort(descending=True, stable=True)
@@ -43,53 +44,53 @@ def test_every_image_is_scored_and_the_most_uncertain_are_explained(pile, tmp_pa
 
 
 def test_without_top_all_are_explained(pile, tmp_path):
-    outcome = run(open_work(replace(pile, top=None)), tmp_path)
-    assert (outcome.images, outcome.explained) == (20, 20)
+    results = explain_dataset(open_work(replace(pile, top=None)), tmp_path)
+    assert (len(results), results.explained_count()) == (20, 20)
     assert not (tmp_path / "scores").exists()
 
 
 @pytest.mark.parametrize("after", [1, 2])
 def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(pile, tmp_path, after):
     work = open_work(replace(pile, shard=1))
-    run(work, tmp_path / "whole")
+    explain_dataset(work, tmp_path / "whole")
 
-    def stopped(work, jobs, tick):
-        for done, result in enumerate(run_local(work, jobs, tick)):
+    def stopped(*args, **needs):
+        for done, result in enumerate(in_turn(*args, **needs)):
             if done == after:
                 raise KeyboardInterrupt
             yield result
 
     with pytest.raises(KeyboardInterrupt):
-        run(work, tmp_path / "parts", engine=stopped)
+        explain_dataset(work, tmp_path / "parts", engine=stopped)
     with pytest.raises(KeyboardInterrupt):
-        run(work, tmp_path / "parts", engine=stopped)
+        explain_dataset(work, tmp_path / "parts", engine=stopped)
     seen = []
-    run(work, tmp_path / "parts", progress=lambda stage, done, total: seen.append((stage, done, total)))
+    explain_dataset(work, tmp_path / "parts", progress=lambda stage, done, total: seen.append((stage, done, total)))
     assert seen[0][1] > 0  # it did not start again
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 
 def test_a_finished_run_is_not_done_again(pile, tmp_path):
-    run(open_work(pile), tmp_path)
+    explain_dataset(open_work(pile), tmp_path)
     before = contents(tmp_path)
 
-    def none(work, jobs, tick):
+    def none(*_args, **_needs):
         raise AssertionError("nothing is left to do")
 
-    run(open_work(pile), tmp_path, engine=none)
+    explain_dataset(open_work(pile), tmp_path, engine=none)
     assert contents(tmp_path) == before
 
 
 def test_results_of_other_settings_are_not_mixed(pile, tmp_path):
-    run(open_work(pile), tmp_path)
+    explain_dataset(open_work(pile), tmp_path)
     with pytest.raises(OptionError, match=r"settings\.method is 'ua-backprop' there, 'grad' here.*--fresh"):
-        run(open_work(replace(pile, method="grad")), tmp_path)
-    run(open_work(replace(pile, method="grad")), tmp_path, fresh=True)
+        explain_dataset(open_work(replace(pile, method="grad")), tmp_path)
+    explain_dataset(open_work(replace(pile, method="grad")), tmp_path, fresh=True)
     assert open_results(tmp_path).about["settings"]["method"] == "grad"
 
 
 def test_kinds_choose_maps_and_rank_but_all_scores_are_kept(pile, tmp_path):
-    run(open_work(replace(pile, kinds=("aleatoric",), top=3)), tmp_path)
+    explain_dataset(open_work(replace(pile, kinds=("aleatoric",), top=3)), tmp_path)
     results = open_results(tmp_path)
     top = list(results.rows(results.explained))
     assert all(list(row.maps()) == ["aleatoric"] for row in top)
@@ -99,9 +100,9 @@ def test_kinds_choose_maps_and_rank_but_all_scores_are_kept(pile, tmp_path):
 
 def test_files_of_other_sizes_are_resized_and_broken_ones_skipped(pile, tmp_path):
     folder = piles.folder(tmp_path / "photos")
-    outcome = run(open_work(replace(pile, images={"files": [folder]}, top=None)), tmp_path / "out")
-    assert (outcome.images, outcome.explained) == (4, 4)
-    assert [item["path"] for item in outcome.skipped] == [f"{folder}/broken.png"]
+    results = explain_dataset(open_work(replace(pile, images={"files": [folder]}, top=None)), tmp_path / "out")
+    assert (len(results), results.explained_count()) == (4, 4)
+    assert [item["path"] for item in results.skipped()] == [f"{folder}/broken.png"]
     networks = load_posterior(pile.posterior["run"])
     for row in open_results(tmp_path / "out").rows():
         assert (row.height, row.width) == (9, 15)
@@ -116,7 +117,7 @@ def test_images_of_several_sizes_are_explained_where_networks_take_any(tmp_path)
     piles.folder(tmp_path / "photos", count=2, broken=False)
     piles.folder(tmp_path / "photos" / "more", count=2, size=(11, 13), broken=False)
     settings = Settings({"factory": "tests.run.test_run:any_size"}, {"files": [str(tmp_path / "photos")]})
-    run(open_work(settings), tmp_path / "out")
+    explain_dataset(open_work(settings), tmp_path / "out")
     rows = list(open_results(tmp_path / "out").rows())
     assert {(row.height, row.width) for row in rows} == {(9, 15), (13, 11)}
     assert {row.label for row in rows} == {None}  # which class a folder is cannot be known
@@ -137,7 +138,7 @@ def test_thumbnails_of_large_images_are_small():
 
 
 def test_settings_survive_json(pile):
-    assert Settings.of(pile.plain()) == pile
+    assert Settings.from_json(pile.to_json()) == pile
 
 
 def test_one_network_without_weights_is_a_mistake(pile):
@@ -153,10 +154,10 @@ def test_names_must_be_as_many_as_the_classes(pile, tmp_path):
     np.save(tmp_path / "unlabelled.npy", np.load(pile.images["dataset"])["images"])
     settings = replace(pile, images={"dataset": str(tmp_path / "unlabelled.npy")}, classes=("a", "b"))
     with pytest.raises(OptionError, match="2 names of classes for 3 classes"):
-        run(open_work(settings), tmp_path / "out")
+        explain_dataset(open_work(settings), tmp_path / "out")
 
 
 def test_results_need_a_folder(pile, tmp_path):
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(OptionError, match="is a file"):
-        run(open_work(pile), tmp_path / "taken")
+        explain_dataset(open_work(pile), tmp_path / "taken")

@@ -10,7 +10,7 @@ import pytest
 from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.run import Row, open_results
 from dubium.run import shard as shard_module
-from dubium.run.shard import shard
+from dubium.run.shard import open_shard
 
 COLUMNS = [
     *("id", "path", "label", "prediction", "probs", "members", "total", "aleatoric", "epistemic"),
@@ -27,7 +27,7 @@ def row(number, size=(4, 6), maps=True):
 
 
 def write(folder, rows, name="explained-00000"):
-    with shard(folder / "results" / f"{name}.parquet", {"settings": {"kinds": ["epistemic"]}}) as out:
+    with open_shard(folder / "results" / f"{name}.parquet", {"settings": {"kinds": ["epistemic"]}}) as out:
         for one in rows:
             out.add(one)
         out.skip("bad.png", "broken")
@@ -97,7 +97,7 @@ def test_ranks_are_by_score_and_ties_by_place(tmp_path):
     rows = [row(n) for n in range(6)]
     write(tmp_path, rows)
     expected = sorted(rows, key=lambda one: (-one.epistemic, one.id))[:4]
-    assert list(open_results(tmp_path).ranked("epistemic", 4)) == [one.id for one in expected]
+    assert list(open_results(tmp_path).ranks("epistemic", 4)) == [one.id for one in expected]
 
 
 def test_damage_is_said(tmp_path):

@@ -8,11 +8,11 @@ from typer.core import TyperGroup
 
 import dubium
 from dubium.cli import data, evaluate
+from dubium.cli._manual import EPILOG, HELP
+from dubium.cli._options import ManyValues
 from dubium.cli.compare import compare
 from dubium.cli.demo import demo
 from dubium.cli.explain import explain
-from dubium.cli.manual import EPILOG, HELP
-from dubium.cli.options import ManyValues
 from dubium.cli.report import report
 from dubium.cli.serve import serve
 from dubium.cli.train import train

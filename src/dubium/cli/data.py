@@ -7,28 +7,33 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dubium.cli.progress import download_bar
-from dubium.data import SOURCES, data_folders
-from dubium.data.check import check_dataset
-from dubium.data.download import get_dataset
-from dubium.data.find import cache_folder, find_files
+from dubium.choices import DATASETS, DEMO
+from dubium.cli._progress import download_bar
 from dubium.errors import DataNotFoundError
 
 app = typer.Typer(no_args_is_help=True, help="Find, download and verify datasets.")
-Name = Annotated[str, typer.Argument(help=f"One of {', '.join(SOURCES)}.")]
+Name = Annotated[str, typer.Argument(help=f"One of {', '.join(DATASETS)}.")]
 
 
 @app.command("list")
 def list_datasets() -> None:
     """Which datasets are known, and which are here."""
+    from dubium.data import SOURCES, load
+
     table = Table("name", "what", "classes", "images", "here")
     for name, source in SOURCES.items():
         shape = " x ".join(str(n) for n in source.shape)
-        table.add_row(name, source.title, str(len(source.classes)), shape, ", ".join(_here(name)) or "no")
+        table.add_row(name, source.title, str(len(source.classes)), shape, ", ".join(_splits_here(name)) or "no")
+    demo = load(DEMO)
+    shape = " x ".join(str(n) for n in demo.shape)
+    table.add_row(DEMO, f"{len(demo)} digits of MNIST, embedded", str(len(demo.classes)), shape, "always")
     Console().print(table)
 
 
-def _here(name: str) -> list[str]:
+def _splits_here(name: str) -> list[str]:
+    from dubium.data import data_folders
+    from dubium.data.find import find_files
+
     splits = []
     for split in ("train", "test"):
         try:
@@ -48,6 +53,10 @@ def get(
     to: Annotated[Path | None, typer.Option(help="Where to put them; your cache folder by default.")] = None,
 ) -> None:
     """Download a dataset from its official mirrors, or take the files of a folder."""
+    from dubium.data import cache_folder
+    from dubium.data.check import check_dataset
+    from dubium.data.download import get_dataset
+
     folder = to or cache_folder()
     with download_bar(name) as progress:
         get_dataset(name, folder, source=source, progress=progress)
@@ -58,6 +67,8 @@ def get(
 @app.command()
 def check(name: Name) -> None:
     """Read a dataset whole, and compare it with what was published."""
+    from dubium.data.check import check_dataset
+
     verdicts = {True: "checksums as published", False: "checksums differ from the published", None: "no checksum known"}
     for found in check_dataset(name):
         of = "" if found.images == found.published else f" of {found.published}"

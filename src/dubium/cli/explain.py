@@ -1,26 +1,20 @@
 """`dubium explain`."""
 
-import json as json_
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from dubium.checks import number
-from dubium.cli import options as o
-from dubium.cli.bars import Report, run_bars
-from dubium.cli.engine import Address, Engine, device_for, spread_over, threads_for
-from dubium.cli.tables import as_json, most_uncertain, rows_table
-from dubium.report import write_page, write_pngs
-from dubium.run import Outcome, Settings, engine_on, open_results, open_work, run
-
-LISTED = 10  # images in the terminal's table
+from dubium.choices import RANKING
+from dubium.cli import _options as o
+from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
+from dubium.cli._progress import stage_bars
+from dubium.cli._tables import MOST_LISTED, exit_if_skipped, print_json, print_most_uncertain, row_json
 
 
 def explain(
-    run: o.Run = None,
+    run: o.PosteriorName = None,
     out: Annotated[Path | None, typer.Option(help="Where to write; dubium-explain by default.")] = None,
     posterior: o.PosteriorFactory = None,
     weights: o.Weights = None,
@@ -51,7 +45,7 @@ def explain(
     batch: o.Batch = 32,
     threads: o.Threads = None,
     device: o.Device = None,
-    engine: Engine = "local",
+    engine: EngineName = "local",
     address: Address = None,
     fresh: o.Fresh = False,
     json: o.Json = False,
@@ -61,11 +55,16 @@ def explain(
     OUT/results holds Parquet shards, OUT/index.html the page. The same command goes on where an interrupted one
     stopped. Files that cannot be read are skipped, counted and named, and the exit code is then 1.
     """
+    named_posterior = o.posterior_settings(run, posterior, weights, mean, std)
+    named_images = o.image_settings(run, images, dataset)
+    from dubium.report import write_page, write_pngs
+    from dubium.run import Settings, explain_dataset, open_work
+
     settings = Settings(
-        posterior=o.posterior_settings(run, posterior, weights, mean, std),
-        images=o.image_settings(run, images, dataset),
+        posterior=named_posterior,
+        images=named_images,
         method=method,
-        kinds=o.chosen_kinds(kinds),
+        kinds=o.split_words(kinds) or RANKING,
         options=o.method_options(
             [*(option or ()), *([f"tau1={tau1}"] if tau1 else ())],
             relevance=relevance,
@@ -75,62 +74,27 @@ def explain(
         ),
         top=top,
         fit=fit,
-        input_shape=o.shape(input_shape),
-        classes=tuple(o.words([names])) if names else None,
+        input_shape=o.parse_numbers(input_shape, int),
+        classes=o.split_words([names]) if names else None,
         memory=memory,
         seed=seed,
         batch=batch,
         threads=threads_for(engine, threads),
     )
     folder = out or Path("dubium-explain")
-    with run_bars(quiet=json) as progress:
-        outcome = perform(settings, folder, fresh, progress, engine, address, device)
+    with stage_bars(quiet=json) as progress:
+        with executor_for(engine, address, settings.threads) as executor:
+            settings = replace(settings, device=device_for(engine, device) or settings.device)
+            results = explain_dataset(open_work(settings), folder, fresh=fresh, engine=executor, progress=progress)
         pictures = [str(path) for path in write_pngs(folder)] if png else []
         page = write_page(folder, gallery=gallery)
-    tell(outcome, {"page": str(page), "pictures": pictures}, kinds=settings.kinds, json=json)
-
-
-def perform(
-    settings: Settings,
-    folder: Path,
-    fresh: bool,
-    progress: Report,
-    engine: str = "local",
-    address: str | None = None,
-    device: str | None = None,
-) -> Outcome:
-    """Open what the settings name, and run."""
-    with spread_over(engine, address, settings.threads) as spread:
-        settings = replace(settings, device=device_for(engine, device) or settings.device)
-        return run(open_work(settings), folder, fresh=fresh, engine=engine_on(spread), progress=progress)
-
-
-def tell(outcome: Outcome, more: dict[str, Any], *, kinds: tuple[str, ...], json: bool) -> None:
-    """Say what was done; the exit code says whether files were skipped."""
-    results = open_results(outcome.folder)
-    listed = most_uncertain(results, kinds[0], LISTED)
+    count, explained, skipped = len(results), results.explained_count(), results.skipped()
     if json:
-        counts = {"images": outcome.images, "explained": outcome.explained, "skipped": outcome.skipped}
-        top = [as_json(row) for row in listed]
-        print(json_.dumps({"out": str(outcome.folder), **counts, **more, "top": top}))
+        counts = {"images": count, "explained": explained, "skipped": skipped}
+        top_rows = results.most_uncertain(settings.kinds[0], MOST_LISTED, pictures=False)
+        files = {"page": str(page), "pictures": pictures}
+        print_json({"out": str(folder), **counts, **files, "top": [row_json(row) for row in top_rows]})
     else:
-        console = Console()
-        console.print(rows_table(listed, results.about["classes"], kinds[0]))
-        console.print(
-            f"\n{number(outcome.images, 'image')} scored, {outcome.explained:,} explained. Open {more['page']}.",
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
-    complain(outcome, json)
-
-
-def complain(outcome: Outcome, json: bool) -> None:
-    """Name the files that were skipped, and exit with 1 if there are any."""
-    if not outcome.skipped:
-        return
-    if not json:
-        for item in outcome.skipped[:LISTED]:
-            typer.echo(f"dubium: skipped: {item['reason']}", err=True)
-        count = len(outcome.skipped)
-        more = f", {count - LISTED} of them not listed here" if count > LISTED else ""
-        typer.echo(f"dubium: {count} file{'s' * (count != 1)} skipped{more}.", err=True)
-    raise typer.Exit(1)
+        print_most_uncertain(results, settings.kinds[0])
+        print(f"\n{count:,} image{'s' * (count != 1)} scored, {explained:,} explained. Open {page}.")
+    exit_if_skipped(skipped, quiet=json)

@@ -1,16 +1,13 @@
 """`dubium report`."""
 
-import json as json_
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from dubium.cli.bars import run_bars
-from dubium.cli.options import Json
-from dubium.report import write_page, write_pngs
-from dubium.report.evaluation import is_evaluation, write_evaluation_page
-from dubium.run import open_results
+from dubium.cli._options import Json
+from dubium.cli._progress import stage_bars
+from dubium.cli._tables import print_json
 
 
 def report(
@@ -21,17 +18,21 @@ def report(
     json: Json = False,
 ) -> None:
     """Build the page of a run again, from its results alone."""
+    from dubium.report import write_page, write_pngs
+    from dubium.report.evaluation import is_evaluation, write_evaluation_page
+    from dubium.run import open_results
+
     if is_evaluation(out):
         page = write_evaluation_page(out, title=title)
-        print(json_.dumps({"page": str(page)}) if json else f"{page}")
+        print_json({"page": str(page)}) if json else print(page)
         return
     results = open_results(out)
     page, pictures = write_page(out, gallery=gallery, title=title), list[str]()
-    with run_bars(quiet=json) as progress:
+    with stage_bars(quiet=json) as progress:
         for path in write_pngs(out) if png else ():
             pictures.append(str(path))
             progress("draw", len(pictures), results.explained_count())
     if json:
-        print(json_.dumps({"page": str(page), "pictures": pictures, "images": len(results)}))
+        print_json({"page": str(page), "pictures": pictures, "images": len(results)})
     else:
         print(f"{page}" + (f", and {len(pictures)} pictures" if png else ""))

@@ -5,11 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dubium.cli import options as o
-from dubium.run.store import FOLDER
-from dubium.web import open_out, open_run
-from dubium.web import serve as serve_page
-from dubium.web.session import with_images
+from dubium.cli import _options as o
 
 HERE = ("127.0.0.1", "localhost", "::1")
 
@@ -29,19 +25,23 @@ def serve(
     browser: Annotated[bool, typer.Option(help="Open the page in your browser.")] = True,
 ) -> None:
     """Explore one image at a time in the browser, live: kinds, methods, temperatures, blurring, votes."""
-    out = Path(run) if run and (Path(run) / FOLDER).is_dir() else None
-    if out is not None:
+    from dubium.run.store import has_results
+    from dubium.web import open_posterior_session, open_results_session
+    from dubium.web import serve as serve_page
+    from dubium.web.session import with_images
+
+    if run and has_results(run):
         named = o.posterior_settings(None, posterior, weights, mean, std) if posterior else None
-        session = open_out(out, named)
+        session = open_results_session(Path(run), named)
         if images or dataset:
             session = with_images(session, o.image_settings(None, images, dataset))
     else:
-        chosen = o.image_settings(run, images, dataset) if images or dataset or run == "demo" else None
-        session = open_run(o.posterior_settings(run, posterior, weights, mean, std), chosen)
+        shown = o.image_settings(run, images, dataset) if images or o.dataset_for(run, dataset) else None
+        session = open_posterior_session(o.posterior_settings(run, posterior, weights, mean, std), shown)
     if host not in HERE:
         typer.echo(f"dubium: anyone who can reach {host} can use this page and upload images.", err=True)
-    serve_page(session, host=host, port=port, open_browser=browser, started=announce)
+    serve_page(session, host=host, port=port, open_browser=browser, started=print_address)
 
 
-def announce(address: str) -> None:
+def print_address(address: str) -> None:
     print(f"Explore at {address} (Ctrl-C ends it).", flush=True)

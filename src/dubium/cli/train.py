@@ -1,32 +1,35 @@
 """`dubium train`."""
 
-import json
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from dubium.cli.engine import Address, Engine, device_for, spread_over, threads_for
-from dubium.cli.progress import training_bars
+from dubium.choices import DATASETS, SCALES
+from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
+from dubium.cli._options import name_check, parse_numbers
+from dubium.cli._progress import training_bars
 from dubium.errors import OptionError
-from dubium.training import RECIPES, SCALES
-from dubium.training import train as train_posterior
+from dubium.option_text import parse_options
 from dubium.posterior_kinds import POSTERIOR_KINDS
 
 RECIPE = "Recipe"
 
 
 def train(
-    dataset: Annotated[str, typer.Option(help=f"{', '.join(RECIPES)}, or a folder of images, or an .npz file.")],
+    dataset: Annotated[str, typer.Option(help=f"{', '.join(DATASETS)}, or a folder of images, or an .npz file.")],
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/DATASET-POSTERIOR-SCALE by default.")] = None,
-    posterior: Annotated[str, typer.Option(help=f"{', '.join(POSTERIOR_KINDS)}.")] = "ensemble",
+    posterior: Annotated[
+        str,
+        typer.Option(help=f"{', '.join(POSTERIOR_KINDS)}.", callback=name_check("posterior", list(POSTERIOR_KINDS))),
+    ] = "ensemble",
     members: Annotated[int, typer.Option(help="Networks in the posterior, trained or drawn.")] = 5,
-    scale: Annotated[str, typer.Option(help=f"{', '.join(SCALES)}.")] = "cpu",
+    scale: Annotated[str, typer.Option(help=f"{', '.join(SCALES)}.", callback=name_check("scale", SCALES))] = "cpu",
     seed: int = 0,
     jobs: Annotated[int, typer.Option(help="Members trained at a time, each in a process of its own.")] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads a process; by default the cores over the jobs.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; cuda by default where there is one.")] = None,
-    engine: Engine = "local",
+    engine: EngineName = "local",
     address: Address = None,
     architecture: Annotated[str | None, typer.Option(rich_help_panel=RECIPE)] = None,
     option: Annotated[
@@ -54,25 +57,28 @@ def train(
     std: Annotated[str | None, typer.Option(help="Of the channels.", rich_help_panel=RECIPE)] = None,
 ) -> None:
     """Train a posterior; the same command goes on where an interrupted one stopped."""
+    from dubium.training import train as train_posterior
+
     changes = {
-        "architecture": architecture, "options": pairs(option), "epochs": epochs, "batch_size": batch_size,
-        "optimizer": optimizer, "lr": lr, "momentum": momentum, "weight_decay": weight_decay,
-        "milestones": numbers(milestones, int), "gamma": gamma, "cycles": cycles, "tail": tail, "tail_lr": tail_lr,
-        "crop": crop, "flip": flip, "images": images, "mean": numbers(mean, float), "std": numbers(std, float),
+        "architecture": architecture, "options": parse_options(option or ()), "epochs": epochs,
+        "batch_size": batch_size, "optimizer": optimizer, "lr": lr, "momentum": momentum, "weight_decay": weight_decay,
+        "milestones": parse_numbers(milestones, int), "gamma": gamma, "cycles": cycles, "tail": tail,
+        "tail_lr": tail_lr, "crop": crop, "flip": flip, "images": images, "mean": parse_numbers(mean, float),
+        "std": parse_numbers(std, float),
     }  # fmt: skip
     folder = out or Path("runs") / f"{Path(dataset).stem}-{posterior}-{scale}"
     if jobs > 1 and engine != "local":
         raise OptionError(f"--jobs {jobs} is for --engine local; a cluster trains as many members as it has cores for.")
     threads = threads_for(engine, threads)
-    with spread_over(engine, address, threads) as spread, training_bars() as report:
+    with executor_for(engine, address, threads) as executor, training_bars() as report:
         record = train_posterior(
             dataset, folder, posterior=posterior, members=members, scale=scale, seed=seed, jobs=jobs, threads=threads,
-            device=device_for(engine, device), changes=changes, report=report, spread=spread,
+            device=device_for(engine, device), changes=changes, report=report, spread=executor,
         )  # fmt: skip
-    print(f"{folder}: {summary(record)}")
+    print(f"{folder}: {describe_training(record)}")
 
 
-def summary(record: dict[str, Any]) -> str:
+def describe_training(record: dict[str, Any]) -> str:
     """What a training record says, in a line."""
     left_out = f", {len(record['diverged'])} left out" if record["diverged"] else ""
     if record["test"] is None:
@@ -80,27 +86,3 @@ def summary(record: dict[str, Any]) -> str:
     test = record["test"]
     each = f"{min(test['members']):.2%} to {max(test['members']):.2%} each"
     return f"{test['accuracy']:.2%} of {test['images']} test images together, {each}{left_out}"
-
-
-def pairs(options: list[str] | None) -> dict[str, Any]:
-    """`name=value` as a dict; values are JSON where they can be."""
-    found = {}
-    for text in options or []:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise OptionError(f"--option is {text!r}; expected name=value.")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
-    return found
-
-
-def numbers(text: str | None, kind: type[int] | type[float]) -> tuple[int | float, ...] | None:
-    """Numbers separated by commas."""
-    if text is None:
-        return None
-    try:
-        return tuple(kind(part) for part in text.split(",") if part.strip())
-    except ValueError as error:
-        raise OptionError(f"{text!r} is not a list of numbers such as 1,2,3.") from error

@@ -5,9 +5,8 @@ from typing import Annotated
 
 import typer
 
-from dubium.cli.progress import training_bars
-from dubium.cli.train import numbers
-from dubium.training import train_vae as train_a_vae
+from dubium.cli._options import parse_numbers
+from dubium.cli._progress import training_bars
 
 
 def train_vae(
@@ -24,7 +23,9 @@ def train_vae(
     threads: int | None = None,
 ) -> None:
     """Train the VAE that clue, delta-clue and clue-path need; the same command goes on after an interruption."""
-    options = {"latent": latent, "hidden": numbers(hidden, int)}
+    from dubium.training import train_vae as train_a_vae
+
+    options = {"latent": latent, "hidden": parse_numbers(hidden, int)}
     changes = {
         "options": {name: value for name, value in options.items() if value is not None},
         "epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "images": images,

@@ -1,24 +1,19 @@
 """`dubium uncertainty`."""
 
-import json as json_
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from dubium.checks import number
-from dubium.cli import options as o
-from dubium.cli.bars import run_bars
-from dubium.cli.explain import complain, perform
-from dubium.cli.tables import as_json, most_uncertain, rows_table
-from dubium.report import write_page
-from dubium.run import Settings, open_results
+from dubium.choices import RANKING
+from dubium.cli import _options as o
+from dubium.cli._progress import stage_bars
+from dubium.cli._tables import exit_if_skipped, print_json, print_most_uncertain, row_json
 
 
 def uncertainty(
-    run: o.Run = None,
+    run: o.PosteriorName = None,
     out: Annotated[Path | None, typer.Option(help="Also keep the scores, with a page, in this folder.")] = None,
     posterior: o.PosteriorFactory = None,
     weights: o.Weights = None,
@@ -38,30 +33,34 @@ def uncertainty(
     json: o.Json = False,
 ) -> None:
     """Score images without explaining them: a forward pass each. With --json, one line per image, in their order."""
+    named_posterior = o.posterior_settings(run, posterior, weights, mean, std)
+    named_images = o.image_settings(run, images, dataset)
+    from dubium.report import write_page
+    from dubium.run import Settings, explain_dataset, open_work
+
     settings = Settings(
-        posterior=o.posterior_settings(run, posterior, weights, mean, std),
-        images=o.image_settings(run, images, dataset),
+        posterior=named_posterior,
+        images=named_images,
         method="uncertainty",
-        kinds=o.chosen_kinds(kinds),
+        kinds=o.split_words(kinds) or RANKING,
         top=0,
         fit=fit,
-        input_shape=o.shape(input_shape),
-        classes=tuple(o.words([names])) if names else None,
+        input_shape=o.parse_numbers(input_shape, int),
+        classes=o.split_words([names]) if names else None,
         memory=memory,
         batch=batch,
         threads=threads,
     )
-    first = settings.kinds[0]
     with TemporaryDirectory() as temporary:
         folder = out or Path(temporary)
-        with run_bars(quiet=json) as progress:
-            outcome = perform(settings, folder, fresh, progress)
+        with stage_bars(quiet=json) as progress:
+            results = explain_dataset(open_work(settings), folder, fresh=fresh, progress=progress)
         page = write_page(folder) if out else None
-        results = open_results(folder)
         if json:
             for row in results.rows(pictures=False):
-                print(json_.dumps(as_json(row)))
+                print_json(row_json(row))
         else:
-            Console().print(rows_table(most_uncertain(results, first, top), results.about["classes"], first))
-            print(f"\n{number(outcome.images, 'image')} scored." + (f" Open {page}." if page else ""))
-        complain(outcome, json)
+            print_most_uncertain(results, settings.kinds[0], top)
+            count = len(results)
+            print(f"\n{count:,} image{'s' * (count != 1)} scored." + (f" Open {page}." if page else ""))
+        exit_if_skipped(results.skipped(), quiet=json)

@@ -12,9 +12,9 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import interpolate
 
+from dubium.choices import FITS as FITS
 from dubium.errors import OptionError
 
-FITS = ("stretch", "crop")
 LUMA = (0.299, 0.587, 0.114)
 
 

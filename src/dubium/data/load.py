@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from dubium.choices import DEMO
 from dubium.data.arrays import read_arrays
 from dubium.data.catalog import SOURCES
 from dubium.data.dataset import Dataset
+from dubium.data.demo import load_demo
 from dubium.data.find import data_folders, find_files
 from dubium.data.folder import read_folder, read_images
 from dubium.data.image_files import SUFFIXES
@@ -21,7 +23,7 @@ def load(name: str | Path, split: str = "test", *, folders: Sequence[Path] | Non
     """Load a dataset: one of the catalogue, a folder of images, one image, or an array file.
 
     Args:
-        name: "mnist", "mnist:train", or a path; a folder called like a dataset is "./mnist".
+        name: "mnist", "mnist:train", "demo" (embedded digits), or a path; a folder called like a dataset is "./mnist".
         split: "train" or "test"; what `name` says comes first.
         folders: where to look for a dataset's files; `DUBIUM_DATA` and the download folder if not given.
 
@@ -43,6 +45,8 @@ def load(name: str | Path, split: str = "test", *, folders: Sequence[Path] | Non
         raise UnknownNameError(unknown("split", split, SPLITS))
     if text in SOURCES:
         return read_published(text, split, data_folders() if folders is None else folders)
+    if text == DEMO:
+        return load_demo(split)
     path = Path(text).expanduser()
     if path.is_dir():
         return read_folder(path, split)
@@ -53,7 +57,8 @@ def load(name: str | Path, split: str = "test", *, folders: Sequence[Path] | Non
     if path.is_file():
         raise FileFormatError(f"{path} is neither an image nor .npy nor .npz.")
     raise UnknownNameError(
-        f"{unknown('dataset', text, SOURCES)} Or give the path of a folder of images, an image, or a .npy or .npz file."
+        f"{unknown('dataset', text, [*SOURCES, DEMO])} Or give the path of a folder of images, an image, or a .npy or "
+        ".npz file."
     )
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from dubium._explain import explain, uncertainty
-from dubium.evaluation.blurring import pixel_counts, pixel_ranks
-from dubium.evaluation.gaussian_blur import gaussian_blur
+from dubium.evaluation.metrics.blurring import pixel_counts, pixel_ranks
+from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.evaluation.statistics import bootstrap, mean
 from dubium.types import Images
 

@@ -1,14 +1,20 @@
-"""Whole datasets: score, explain, store. A job is plain data, and where it runs is not what it does."""
+"""Whole datasets: score every image, explain the most uncertain ones, store the results."""
 
-from dubium.run.job import Done, Job, run_job
-from dubium.run.local import engine_on, run_local
+from dubium.executor import Executor
+from dubium.run.dataset import explain_dataset
 from dubium.run.ray import ray_cluster
-from dubium.run.run import Outcome, outcome, run
 from dubium.run.settings import Settings
 from dubium.run.store import Results, Row, open_results
 from dubium.run.work import Work, open_work
 
+run = explain_dataset  # the name of earlier versions
+
 __all__ = [
-    "Done", "Job", "Outcome", "Results", "Row", "Settings", "Work", "engine_on", "open_results", "open_work", "outcome",
-    "ray_cluster", "run", "run_job", "run_local",
+    "Results", "Row", "Settings", "Work", "engine_on", "explain_dataset", "open_results", "open_work", "ray_cluster",
+    "run",
 ]  # fmt: skip
+
+
+def engine_on(executor: Executor) -> Executor:
+    """The executor itself: earlier versions wrapped it, and code that was written for them still runs."""
+    return executor

@@ -1,9 +1,10 @@
-"""One job: some images, one shard. A job is plain data; what it needs besides is a `Work`."""
+"""One job: score or explain some images, and write one shard. A job is plain data; all else it needs is its `Work`."""
 
 import io
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic
 from typing import Any, Literal
 
 import numpy as np
@@ -15,146 +16,101 @@ from torch import Tensor, nn
 from dubium._explain import explain, uncertainty
 from dubium.data.fit import from_size, to_channels, to_size
 from dubium.errors import FileFormatError, OptionError
+from dubium.executor import Report
 from dubium.explanation import Explanation
 from dubium.figures import picture
-from dubium.run.settings import map_kinds
-from dubium.run.shard import Shard, shard
-from dubium.run.sources import Item
-from dubium.run.store import Row
-from dubium.run.work import Work
-from dubium.types import KINDS, Images, Posterior
+from dubium.kinds import KINDS
+from dubium.run.shard import ShardWriter, open_shard
+from dubium.run.store import Array, Row
+from dubium.run.work import PosteriorOnDevice, Work
+from dubium.types import Images
 
 THUMBNAIL = 256  # pixels, the longer side
-Tick = Callable[[float], None]
-"""Called with how many images were done since the last call."""
+REPORT_EVERY = 0.1  # seconds; a report may be a message to another machine
+Tell = Callable[[float], None]
+"""Called with how many images are done, which may be a fraction of one."""
 
 
 @dataclass(frozen=True)
-class Job:
-    """Score or explain some images of a source, into one file."""
+class ShardJob:
+    """Score or explain the images at `indices` of a source, into one file."""
 
     action: Literal["score", "explain"]
     indices: tuple[int, ...]
     file: str
 
 
-@dataclass(frozen=True)
-class Done:
-    """What came of a job."""
+def run_job(work: Work, job: ShardJob, report: Report) -> None:
+    """Write the shard, which appears when all of it is done; reports are (file, images done of this job)."""
+    last = monotonic()
 
-    file: str
-    rows: int
-    skipped: int
+    def tell(images: float) -> None:
+        nonlocal last
+        if monotonic() - last > REPORT_EVERY:
+            last = monotonic()
+            report((job.file, images))
 
-
-@dataclass(frozen=True)
-class Prepared:
-    """An image without its pixels, and with what the network sees of it."""
-
-    item: Item
-    x: Float[Tensor, "C H W"]
-    size: tuple[int, int]
-    thumbnail: bytes | None
-
-
-def run_job(work: Work, job: Job, tick: Tick) -> Done:
-    """Do a job; its file appears when all of it is done."""
-    rows = 0
-    with shard(job.file, work.about) as out, warnings.catch_warnings():
+    with open_shard(job.file, work.about) as shard, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The posterior has one network")
-        for indices in chunks(job.indices, work.settings.batch):
-            found = {row.id: row for row in results(work, job, indices, out, tick)}
-            for index in indices:
-                if index in found:
-                    out.add(found[index])
-            rows += len(found)
-    return Done(job.file, rows, len(out.skipped))
+        for start in range(0, len(job.indices), work.settings.batch):
+            for row in batch_rows(work, job, start, shard, tell):
+                shard.add(row)
+    report((job.file, float(len(job.indices))))
 
 
-def results(work: Work, job: Job, indices: Sequence[int], out: Shard, tick: Tick) -> Iterator[Row]:
-    """Rows of a batch, images of one shape at a time."""
-    shapes: dict[torch.Size, list[Prepared]] = {}
+def batch_rows(work: Work, job: ShardJob, start: int, shard: ShardWriter, tell: Tell) -> list[Row]:
+    """Results of the batch that begins at `start`, in the order of the images; unreadable images are noted.
+
+    Images of one shape are explained together.
+    """
+    groups: dict[torch.Size, list[tuple[Tensor, dict[str, Any]]]] = {}
+    indices = job.indices[start : start + work.settings.batch]
     for index in indices:
         try:
-            prepared = prepare(work, index, thumbnails=job.action == "explain")
+            x, facts = read_input(work, index, with_thumbnail=job.action == "explain")
         except (FileFormatError, OSError) as error:
-            out.skip(work.source.name(index), str(error))
-            tick(1.0)
+            shard.skip(work.source.name(index), str(error))
         else:
-            shapes.setdefault(prepared.x.shape, []).append(prepared)
-    for group in shapes.values():
-        x = torch.stack([prepared.x for prepared in group]).to(work.settings.device, work.dtype)
-        explanation = explained(work, x, tick) if job.action == "explain" else scored(work, x, tick)
+            groups.setdefault(x.shape, []).append((x, facts))
+    rows: dict[int, Row] = {}
+    for group in groups.values():
+        inputs = torch.stack([x for x, _ in group]).to(work.settings.device, work.dtype)
+        explanation = explain_batch(work, job.action, inputs, tell, float(start + len(rows)))
         names, classes = work.about["classes"], explanation.probs.shape[1]
         if names is not None and len(names) != classes:
             raise OptionError(f"There are {len(names)} names of classes for {classes} classes; give one for each.")
-        for place, prepared in enumerate(group):
-            yield as_row(explanation, place, prepared, work.settings.fit)
+        for place, (_, facts) in enumerate(group):
+            rows[facts["id"]] = make_row(explanation, place, facts, work.settings.fit)
+        tell(float(start + len(rows)))
+    return [rows[index] for index in indices if index in rows]
 
 
-def chunks(indices: Sequence[int], size: int) -> Iterator[tuple[int, ...]]:
-    """`size` at a time."""
-    return (tuple(indices[start : start + size]) for start in range(0, len(indices), size))
-
-
-def explained(work: Work, x: Images, tick: Tick) -> Explanation:
-    settings, last = work.settings, [0.0]
-
-    def progress(done: int, steps: int) -> None:
-        tick(len(x) * (done / steps) - last[0])
-        last[0] = len(x) * (done / steps)
-
-    result = explain(
-        on_device(work), x, method=settings.method, kinds=map_kinds(settings),  # type: ignore[arg-type]
-        memory=settings.memory, seed=settings.seed, progress=progress, **options_on_device(work),
-    )  # fmt: skip
-    tick(len(x) - last[0])
-    if len(result.scores) == len(KINDS):
-        return result
-    return replace(result, scores=uncertainty(on_device(work), x, memory=settings.memory).scores)
-
-
-def scored(work: Work, x: Images, tick: Tick) -> Explanation:
-    result = uncertainty(on_device(work), x, memory=work.settings.memory)
-    tick(float(len(x)))
-    return result
-
-
-def on_device(work: Work) -> Posterior:
-    """The networks where the settings want them."""
-    device = work.settings.device
-    return work.posterior if device == "cpu" else Moved(work.posterior, device)
-
-
-def options_on_device(work: Work) -> dict[str, Any]:
-    """The method's options, with what is a network among them moved too."""
-    device = work.settings.device
-    return {n: value.to(device) if isinstance(value, nn.Module) else value for n, value in work.options.items()}
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A posterior's networks on another device; those that are there already cost nothing."""
-
-    posterior: Posterior
-    device: str
-
-    def __len__(self) -> int:
-        return len(self.posterior)
-
-    def __iter__(self) -> Iterator[nn.Module]:
-        return (network.to(self.device) for network in self.posterior)
-
-
-def prepare(work: Work, index: int, *, thumbnails: bool) -> Prepared:
-    """Read an image and bring it to the networks' shape."""
+def read_input(work: Work, index: int, *, with_thumbnail: bool) -> tuple[Float[Tensor, "C H W"], dict[str, Any]]:
+    """An image as the networks take it, and what is known of it before they see it: the first columns of its row."""
     item = work.source.read(index)
     channels, height, width = work.shape
-    size = item.image.shape[1], item.image.shape[2]
+    own_height, own_width = item.image.shape[1:]
     x = to_channels(item.image, channels or len(item.image))
-    x = to_size(x, (height or size[0], width or size[1]), work.settings.fit)
-    small = thumbnail(item.image) if thumbnails else None
-    return Prepared(Item(item.id, item.path, item.label, item.image[:, :0, :0]), x, size, small)
+    x = to_size(x, (height or own_height, width or own_width), work.settings.fit)
+    return x, {
+        "id": item.id, "path": item.path, "label": item.label, "height": own_height, "width": own_width,
+        "thumbnail": thumbnail(item.image) if with_thumbnail else None,
+    }  # fmt: skip
+
+
+def explain_batch(work: Work, action: str, x: Images, tell: Tell, before: float) -> Explanation:
+    """Scores, and maps if the action is to explain; `before` counts the images of the job that are done already."""
+    settings, posterior, options = work.settings, work.posterior, dict(work.options)
+    if settings.device != "cpu":
+        posterior = PosteriorOnDevice(posterior, settings.device)
+        options = {n: v.to(settings.device) if isinstance(v, nn.Module) else v for n, v in options.items()}
+    if action == "score":
+        return uncertainty(posterior, x, memory=settings.memory)
+    return explain(
+        posterior, x, method=settings.method, kinds=[kind for kind in KINDS if kind in settings.kinds],
+        memory=settings.memory, seed=settings.seed, progress=lambda done, steps: tell(before + len(x) * done / steps),
+        **options,
+    )  # fmt: skip
 
 
 def thumbnail(image: Float[Tensor, "C H W"]) -> bytes:
@@ -168,19 +124,21 @@ def thumbnail(image: Float[Tensor, "C H W"]) -> bytes:
     return stream.getvalue()
 
 
-def as_row(explanation: Explanation, place: int, prepared: Prepared, fit: str) -> Row:
-    """One image's results, its maps at its own size."""
+def make_row(explanation: Explanation, place: int, facts: dict[str, Any], fit: str) -> Row:
+    """One image's results: all three scores, and its maps at its own size."""
 
-    def array(tensor: Tensor) -> "np.ndarray[tuple[int, ...], np.dtype[np.float32]]":
+    def array(tensor: Tensor) -> Array:
         return tensor.detach().float().cpu().numpy()
 
-    scores = {kind: float(explanation.scores[kind][place]) for kind in KINDS}
-    maps = {f"map_{kind}": None for kind in KINDS} | {
-        f"map_{kind}": array(from_size(maps[place], prepared.size, fit)) for kind, maps in explanation.maps.items()
-    }
+    scores: dict[str, Any] = {kind: float(score[place]) for kind, score in explanation.all_scores.items()}
+    maps: dict[str, Any] = {f"map_{kind}": None for kind in KINDS}
+    for kind, by_image in explanation.maps.items():
+        maps[f"map_{kind}"] = array(from_size(by_image[place], (facts["height"], facts["width"]), fit))
     return Row(
-        id=prepared.item.id, path=prepared.item.path, label=prepared.item.label,
-        prediction=int(explanation.probs[place].argmax()), probs=array(explanation.probs[place]),
-        members=array(explanation.members[:, place]), **scores, **maps,  # type: ignore[arg-type]
-        height=prepared.size[0], width=prepared.size[1], thumbnail=prepared.thumbnail,
-    )  # fmt: skip
+        **facts,
+        prediction=int(explanation.probs[place].argmax()),
+        probs=array(explanation.probs[place]),
+        members=array(explanation.members[:, place]),
+        **scores,
+        **maps,
+    )

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dubium.errors import ClusterError
-from dubium.executor import J, R, Report, S, Spread, thread_count
+from dubium.executor import Executor, J, R, Report, S, thread_count
 from dubium.posteriors.extras import require
 
 RETRIES = 4  # of a job whose worker died; one that always dies, of too little memory say, must end some time
@@ -22,7 +22,7 @@ AHEAD = 2  # jobs handed out for each that can run, so that no worker waits for 
 
 
 @contextmanager
-def ray_cluster(address: str | None = None, *, threads: int = 1) -> Iterator[Spread]:
+def ray_cluster(address: str | None = None, *, threads: int = 1) -> Iterator[Executor]:
     """Join the cluster at `address` ("auto", "host:port"), or start one here for as long as the block lasts.
 
     Args:
@@ -31,24 +31,24 @@ def ray_cluster(address: str | None = None, *, threads: int = 1) -> Iterator[Spr
     ray = require("ray", "ray")
     theirs = ray.is_initialized()  # the caller's own cluster is used, and left alone
     if not theirs:
-        join(ray, address, threads)
-    board = ray.remote(Board).options(num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
+        join_cluster(ray, address, threads)
+    board = ray.remote(EventBoard).options(num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
     try:
-        yield partial(spread_ray, ray, board)
+        yield partial(run_on_ray, ray, board)
     finally:
         ray.kill(board)
         if not theirs:
             ray.shutdown()
 
 
-def join(ray: Any, address: str | None, threads: int) -> None:
+def join_cluster(ray: Any, address: str | None, threads: int) -> None:
     """Start a cluster, or become part of one."""
-    here = {"num_cpus": max(threads, cores()), "include_dashboard": False} if address is None else {}
+    here = {"num_cpus": max(threads, usable_cores()), "include_dashboard": False} if address is None else {}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nobody asked to be counted
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's, about its future versions
         try:
-            answered(address)
+            check_answer(address)
             ray.init(address or "local", logging_level=logging.CRITICAL, **here)
         except (OSError, ValueError, RuntimeError) as error:
             raise ClusterError(
@@ -57,24 +57,24 @@ def join(ray: Any, address: str | None, threads: int) -> None:
             ) from error
 
 
-def answered(address: str | None) -> None:
+def check_answer(address: str | None) -> None:
     """Raise at once if nobody is at a host and port; Ray itself tries for minutes."""
     host, _, port = (address or "").rpartition(":")
     if host and port.isdigit() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=ANSWER).close()
 
 
-def cores() -> int:
-    """Those that this process may use."""
+def usable_cores() -> int:
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def gpus() -> bool:
-    """Whether the cluster has any."""
+def has_gpus() -> bool:
+    """Whether the cluster has any GPU."""
     return bool(require("ray", "ray").cluster_resources().get("GPU", 0))
 
 
-def spread_ray(
+def run_on_ray(
     ray: Any,
     board: Any,
     do: Callable[[S, J, Report], R],
@@ -85,12 +85,12 @@ def spread_ray(
     threads: int,
     device: str = "cpu",
 ) -> Iterator[R]:
-    """`dubium.executor.Spread` on a cluster that was joined; a job whose worker dies is done again elsewhere."""
+    """`dubium.executor.Executor` on a cluster that was joined; a job whose worker dies is done again elsewhere."""
     needs = {"num_cpus": threads, "num_gpus": int(device.startswith("cuda"))}
-    task = ray.remote(work).options(**needs, max_retries=RETRIES)
+    task = ray.remote(run_in_worker).options(**needs, max_retries=RETRIES)
     place = os.getcwd(), [path for path in sys.path if path]
-    sent_once = sent(ray, shared)
-    common = do, [sent_once], board, place, threads  # a list, or Ray would unpack it for every job
+    reference = put_shared(ray, shared)
+    common = do, [reference], board, place, threads  # a list, or Ray would unpack it for every job
     running: dict[Any, int] = {}
     results: dict[int, R] = {}
     waiting, turn = enumerate(jobs), 0
@@ -98,20 +98,20 @@ def spread_ray(
         room = AHEAD * max(1, int(ray.cluster_resources().get("CPU", 1) // threads)) - len(running)
         for _, (number, job) in zip(range(room), waiting, strict=False):
             running[task.remote(*common, job)] = number
-        for event in told(ray, board, sent_once):
+        for event in take_events(ray, board, reference):
             report(event)
         if not running:
             return
         done, _ = ray.wait(list(running), timeout=POLL)
         for one in done:
-            results[running.pop(one)] = result_of(ray, one)  # if it raises, others go on: force-cancelling crashes Ray
+            results[running.pop(one)] = job_result(ray, one)  # if it raises, others go on: force-cancelling crashes Ray
         while turn in results:
             yield results.pop(turn)
             turn += 1
 
 
-def sent(ray: Any, shared: Any) -> Any:
-    """Something put where every worker can get it."""
+def put_shared(ray: Any, shared: Any) -> Any:
+    """A reference by which every worker can get `shared`."""
     try:
         return ray.put(shared)
     except (TypeError, AttributeError) as error:
@@ -121,7 +121,7 @@ def sent(ray: Any, shared: Any) -> Any:
         ) from error
 
 
-def result_of(ray: Any, done: Any) -> Any:
+def job_result(ray: Any, done: Any) -> Any:
     """What a job returned, or what it raised."""
     try:
         return ray.get(done)
@@ -134,7 +134,7 @@ def result_of(ray: Any, done: Any) -> Any:
         ) from error
 
 
-def work(
+def run_in_worker(
     do: Callable[[S, J, Report], R], shared: list[Any], board: Any, place: tuple[str, list[str]], threads: int, job: J
 ) -> R:
     """One job in a worker, in the folder and with the modules of whoever asked for it."""
@@ -144,16 +144,16 @@ def work(
     os.chdir(folder)
     sys.path.extend(path for path in paths if path not in sys.path)
     with thread_count(threads):
-        return do(opened(shared[0]), job, partial(board.tell.remote, shared[0].hex()))
+        return do(shared_object(shared[0]), job, partial(board.tell.remote, shared[0].hex()))
 
 
 @lru_cache(maxsize=1)
-def opened(shared: Any) -> Any:
+def shared_object(reference: Any) -> Any:
     """What all jobs need, unpacked once in a worker."""
-    return require("ray", "ray").get(shared)
+    return require("ray", "ray").get(reference)
 
 
-class Board:
+class EventBoard:
     """What workers report of the jobs that share something, until it is taken."""
 
     def __init__(self) -> None:
@@ -167,9 +167,9 @@ class Board:
         return [event for about, event in found if about == of]  # those of earlier jobs are late, and of no use
 
 
-def told(ray: Any, board: Any, shared: Any) -> list[Any]:
-    """What was reported since the last look; without reports, work goes on."""
+def take_events(ray: Any, board: Any, reference: Any) -> list[Any]:
+    """What workers reported since the last call; if the board cannot be asked, the work goes on without."""
     try:
-        return list(ray.get(board.take.remote(shared.hex())))
+        return list(ray.get(board.take.remote(reference.hex())))
     except ray.exceptions.RayError:
         return []

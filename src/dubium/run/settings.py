@@ -1,4 +1,4 @@
-"""What a run over a dataset is: plain data, so that it can be stored beside the results and sent elsewhere."""
+"""What was asked of a dataset: plain data, stored beside the results and sent to other machines."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -7,11 +7,8 @@ from typing import Any
 from dubium.attribution._budget import parse_memory
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.checks import check_kinds, check_number
-from dubium.data.fit import FITS
+from dubium.choices import FITS, RANKING
 from dubium.errors import OptionError, lookup
-from dubium.types import KINDS
-
-RANKED = ("epistemic", "total", "aleatoric")
 
 
 @dataclass(frozen=True)
@@ -37,7 +34,7 @@ class Settings:
     posterior: Mapping[str, Any]
     images: Mapping[str, Any]
     method: str = "ua-backprop"
-    kinds: tuple[str, ...] = RANKED
+    kinds: tuple[str, ...] = RANKING
     options: Mapping[str, Any] = field(default_factory=dict)
     top: int | None = None
     only: tuple[int, ...] | None = None
@@ -66,17 +63,12 @@ class Settings:
         if self.input_shape is not None and (len(self.input_shape) != 3 or min(self.input_shape) < 1):
             raise OptionError(f"input_shape is {self.input_shape}; expected channels, height and width: 3,32,32.")
 
-    def plain(self) -> dict[str, Any]:
-        """As JSON holds it."""
+    def to_json(self) -> dict[str, Any]:
+        """The settings as a dict that JSON can hold."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> "Settings":
-        """The inverse of `plain`."""
-        values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in plain.items()}
+    def from_json(cls, content: Mapping[str, Any]) -> "Settings":
+        """The inverse of `to_json`."""
+        values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in content.items()}
         return cls(**values)
-
-
-def map_kinds(settings: Settings) -> tuple[str, ...]:
-    """The kinds to draw, in the usual order."""
-    return tuple(kind for kind in KINDS if kind in settings.kinds)

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dubium.files import written_atomically
+from dubium.kinds import KINDS
 from dubium.run.store import FORMAT, SCHEMA, Array, Row
-from dubium.types import KINDS
 
 FLUSH = 32 * 2**20  # bytes of numbers to collect before a row group is written
 
 
-class Shard:
-    """A Parquet file being written; rows go to disk as they come."""
+class ShardWriter:
+    """A Parquet file that is being written."""
 
     def __init__(self, writer: pq.ParquetWriter) -> None:
         self.writer, self.rows, self.bytes, self.skipped = writer, list[Row](), 0, list[dict[str, str]]()
@@ -37,25 +37,25 @@ class Shard:
 
     def flush(self) -> None:
         if self.rows:
-            self.writer.write_table(as_table(self.rows))
+            self.writer.write_table(table_of_rows(self.rows))
         self.rows, self.bytes = [], 0
 
 
 @contextmanager
-def shard(path: Path | str, about: Mapping[str, Any]) -> Iterator[Shard]:
+def open_shard(path: Path | str, about: Mapping[str, Any]) -> Iterator[ShardWriter]:
     """A shard to add rows to; it becomes `path` when the block ends, and vanishes if the block raises."""
     with (
         written_atomically(path) as beside,
         pq.ParquetWriter(beside, SCHEMA, compression="zstd", use_dictionary=["path"]) as writer,
     ):
-        opened = Shard(writer)
-        yield opened
-        opened.flush()
-        content = {"format": FORMAT, **about, "skipped": opened.skipped}
+        shard = ShardWriter(writer)
+        yield shard
+        shard.flush()
+        content = {"format": FORMAT, **about, "skipped": shard.skipped}
         writer.add_key_value_metadata({"dubium": json.dumps(content, allow_nan=False)})
 
 
-def as_table(rows: Sequence[Row]) -> pa.Table:
+def table_of_rows(rows: Sequence[Row]) -> pa.Table:
     """Rows as columns of the schema."""
     columns = {field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)}
     arrays: dict[str, Any] = dict(columns)
@@ -78,4 +78,5 @@ def number_lists(arrays: Sequence[Array | None]) -> pa.ListArray:
 
 
 def offsets(sizes: Sequence[int]) -> pa.Array:
+    """Where each list begins in the flat array."""
     return pa.array(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int32))

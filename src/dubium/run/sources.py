@@ -13,8 +13,6 @@ from dubium.data import load
 from dubium.data.dataset import Dataset
 from dubium.data.image_files import find_images, read_image
 from dubium.errors import OptionError
-from dubium.run.demo import NAME as DEMO
-from dubium.run.demo import demo_digits
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Item:
 
 
 @runtime_checkable
-class Source(Protocol):
+class ImageSource(Protocol):
     """Numbered images, the same on every pass."""
 
     def __len__(self) -> int: ...
@@ -38,7 +36,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class FromDataset:
+class DatasetSource:
     """Images of a dataset; labels index its classes."""
 
     dataset: Dataset
@@ -58,7 +56,7 @@ class FromDataset:
 
 
 @dataclass(frozen=True)
-class FromFiles:
+class FileSource:
     """Image files; a file's folder is its class where the folder is called like one."""
 
     paths: Sequence[Path]
@@ -84,17 +82,17 @@ class FromFiles:
         return found.hexdigest()
 
 
-def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tuple[Source, tuple[str, ...] | None]:
+def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tuple[ImageSource, tuple[str, ...] | None]:
     """The images that settings name, and the class names, which a dataset may know where the posterior does not."""
     if "dataset" in images:
-        dataset = demo_digits() if images["dataset"] == DEMO else load(images["dataset"])
-        return FromDataset(aligned(dataset, classes)), tuple(classes or dataset.classes) or None
+        dataset = load(images["dataset"])
+        return DatasetSource(renumber_labels(dataset, classes)), tuple(classes or dataset.classes) or None
     known = None if classes is None else tuple(classes)
-    return FromFiles(find_images(images["files"]), known or ()), known
+    return FileSource(find_images(images["files"]), known or ()), known
 
 
-def aligned(dataset: Dataset, classes: Sequence[str] | None) -> Dataset:
-    """Labels that index the posterior's classes, where a folder or file numbers its own differently."""
+def renumber_labels(dataset: Dataset, classes: Sequence[str] | None) -> Dataset:
+    """The dataset with labels that index the posterior's classes, where the dataset numbers them differently."""
     if dataset.labels is None or classes is None or tuple(classes) == dataset.classes:
         return dataset
     if len(dataset.classes) > len(classes):

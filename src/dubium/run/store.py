@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from dubium.errors import DataNotFoundError, FileFormatError
-from dubium.types import KINDS
+from dubium.kinds import KINDS
 
 FORMAT = 1
 FOLDER = "results"
@@ -102,8 +102,14 @@ class Results:
         for file in self.files if files is None else files:
             yield from read_rows(file, None if pictures else [n for n in SCHEMA.names if n not in PICTURES])
 
-    def ranked(self, kind: str, count: int) -> dict[int, int]:
-        """The rank of the most uncertain images, by id: of those explained, or of all if none is."""
+    def most_uncertain(self, kind: str, count: int, *, pictures: bool = True) -> list[Row]:
+        """The rows with the highest scores, highest first: of the explained images, or of all if none is."""
+        ranks = self.ranks(kind, count)
+        rows = self.rows(self.explained or self.scored, pictures=pictures)
+        return sorted((row for row in rows if row.id in ranks), key=lambda row: ranks[row.id])
+
+    def ranks(self, kind: str, count: int) -> dict[int, int]:
+        """The rank of each of the most uncertain images, by id: of the explained ones, or of all if none is."""
         scores = (
             pair
             for table in self.columns(["id", kind], self.explained or self.scored)
@@ -123,6 +129,19 @@ class Results:
 
     def explained_count(self) -> int:
         return sum(pq.read_metadata(file).num_rows for file in self.explained)
+
+    def explained_ids(self) -> tuple[int, ...]:
+        return tuple(index for table in self.columns(["id"], self.explained) for index in table["id"])
+
+
+def has_results(folder: Path | str) -> bool:
+    """Whether a folder is one that `explain_dataset` filled."""
+    return (Path(folder) / FOLDER).is_dir()
+
+
+def class_name(names: Sequence[str] | None, index: int) -> str:
+    """A class by its name, or else its number."""
+    return str(names[index]) if names and index < len(names) else str(index)
 
 
 def open_results(folder: Path | str) -> Results:
@@ -155,25 +174,25 @@ def read_rows(file: Path, columns: Sequence[str] | None = None) -> Iterator[Row]
     try:
         with pq.ParquetFile(file) as parquet:
             for group in range(parquet.num_row_groups):
-                yield from as_rows(parquet.read_row_group(group, columns=columns))
+                yield from rows_of_table(parquet.read_row_group(group, columns=columns))
     except (pa.ArrowException, OSError, KeyError) as error:
         raise FileFormatError(f"{file} is damaged ({error}). Delete it and run the command again.") from error
 
 
-def as_rows(table: pa.Table) -> Iterator[Row]:
-    """The inverse of `as_table`."""
+def rows_of_table(table: pa.Table) -> Iterator[Row]:
+    """The inverse of `shard.table_of_rows`."""
     arrays = {"probs", "members", *(f"map_{kind}" for kind in KINDS)}
     plain = {name: table[name].to_pylist() for name in table.column_names if name not in arrays}
     for index in range(len(table)):
         values: dict[str, Any] = dict.fromkeys(PICTURES) | {name: column[index] for name, column in plain.items()}
         shape = values["height"], values["width"]
-        values["probs"] = numbers(table["probs"][index])
-        values["members"] = np.stack([numbers(member) for member in table["members"][index]])
+        values["probs"] = float_array(table["probs"][index])
+        values["members"] = np.stack([float_array(member) for member in table["members"][index]])
         for name in arrays & {*PICTURES, *table.column_names} - {"probs", "members"}:
             cell = table[name][index] if name in table.column_names else None
-            values[name] = numbers(cell).reshape(shape) if cell is not None and cell.is_valid else None
+            values[name] = float_array(cell).reshape(shape) if cell is not None and cell.is_valid else None
         yield Row(**values)
 
 
-def numbers(cell: pa.ListScalar) -> Array:
+def float_array(cell: pa.ListScalar) -> Array:
     return np.asarray(cell.values.to_numpy(zero_copy_only=False), np.float32)

@@ -1,66 +1,148 @@
-"""A run made ready: networks and images opened, their facts gathered."""
+"""The networks and images that settings name, opened, and the facts about them that are stored with the results."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from platform import python_version
 from typing import Any
 
 import torch
+from torch import nn
 
 import dubium
 from dubium._explain import choose_method
-from dubium.errors import OptionError
-from dubium.models import load_vae
-from dubium.run.demo import NAME as DEMO
-from dubium.run.demo import demo_folder
-from dubium.run.posterior import Opened, channels, digest, dtype, open_posterior
+from dubium.errors import OptionError, PosteriorTypeError
+from dubium.models import Normalized, load_vae
+from dubium.posteriors import Record, as_posterior, load_posterior, load_weights, posterior_record
+from dubium.posteriors.files.architecture import import_path
+from dubium.posteriors.files.store import posterior_folder
 from dubium.run.settings import Settings
-from dubium.run.sources import Source, open_source
+from dubium.run.sources import ImageSource, open_source
 from dubium.types import Posterior
+
+Shape = tuple[int | None, int | None, int | None]
+"""(C, H, W) of the networks' images; None for what is taken from the image."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """All that a job needs: `shape` is (C, H, W) of the networks, with None for what is taken from the image."""
+    """All that a job needs. `options` are the method's, with the objects that file names stand for."""
 
     settings: Settings
     posterior: Posterior
-    source: Source
-    shape: tuple[int | None, int | None, int | None]
+    source: ImageSource
+    shape: Shape
     dtype: torch.dtype
-    options: Mapping[str, Any]  # the method's, with what files stand for loaded
+    options: Mapping[str, Any]
     about: Mapping[str, Any]
 
 
-def open_work(settings: Settings, opened: Opened | None = None, source: Source | None = None) -> Work:
-    """Open what the settings name; networks and images that are open already are taken as they are."""
-    opened = opened or open_posterior(settings.posterior)
-    classes = settings.classes or opened.classes
+def open_work(settings: Settings, source: ImageSource | None = None) -> Work:
+    """Open what the settings name; images that are open already are taken as they are."""
+    posterior, record = open_posterior(settings.posterior)
+    classes = settings.classes or (record.classes if record else None)
     if source is None:
         source, classes = open_source(settings.images, classes)
     settings = replace(settings, threads=settings.threads or torch.get_num_threads())
-    shape = settings.input_shape or opened.input_shape or (channels(opened.posterior), None, None)
-    if len(shape) != 3:
-        raise OptionError(f"The posterior says its images have shape {shape}; images (C, H, W) are needed.")
-    options, (channel, height, width) = loaded(settings), shape
+    channels, height, width = shape = settings.input_shape or input_shape(posterior, record)
+    options = open_options(settings)
     if settings.top != 0:
-        choose_method(settings.method, options, channel or 3)  # a mistake is said before the work begins
+        choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
     about = {
         "versions": {"dubium": dubium.__version__, "torch": torch.__version__, "python": python_version()},
-        "settings": settings.plain(),
-        "posterior": {"kind": opened.kind, "members": len(opened.posterior), "sha256": digest(opened.posterior)},
+        "settings": settings.to_json(),
+        "posterior": {
+            "kind": record.kind if record else None,
+            "members": len(posterior),
+            "sha256": weights_digest(posterior),
+        },
         "images": {"count": len(source), "sha256": source.digest()},
         "classes": None if classes is None else list(classes),
         "input_shape": list(shape),
     }
-    size = channel, height, width
-    return Work(settings, opened.posterior, source, size, dtype(opened.posterior), options, about)
+    return Work(settings, posterior, source, (channels, height, width), weight_dtype(posterior), options, about)
 
 
-def loaded(settings: Settings) -> dict[str, Any]:
-    """The method's options, with the VAE that a path stands for; the embedded posterior has one of its own."""
-    options = dict(settings.options)
-    demo = settings.posterior.get("run") == DEMO and "clue" in settings.method
-    path = options.get("vae", demo_folder() / "vae" if demo else None)
+def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
+    """The networks, and the record of a saved posterior; see `Settings.posterior` for how they are named.
+
+    A factory is imported, so pass only what the user typed, never what a file says.
+    """
+    if "run" in named:
+        posterior = load_posterior(named["run"], named.get("architecture"))
+        return normalize_inputs(posterior, named), posterior_record(named["run"])
+    factory, weights = import_path(named["factory"]), list(named.get("weights") or ())
+    if weights:
+        return load_weights(factory, weights, named.get("mean"), named.get("std")), None
+    try:
+        with torch.random.fork_rng(devices=[]):
+            built = factory()
+    except Exception as error:
+        raise OptionError(f"{named['factory']} raised {type(error).__name__}: {error}.") from error
+    try:
+        return normalize_inputs(as_posterior(built), named), None
+    except PosteriorTypeError as error:
+        raise OptionError(
+            f"{named['factory']} gave a {type(built).__name__}. If it is one network, name its weight files with "
+            f"--weights; otherwise let it return a list of trained networks. ({error})"
+        ) from error
+
+
+def normalize_inputs(posterior: Posterior, named: Mapping[str, Any]) -> Posterior:
+    """Networks that standardise their images with `mean` and `std`, where these are given."""
+    mean, std = named.get("mean"), named.get("std")
+    if (mean is None) != (std is None):
+        raise OptionError(f"mean is {mean} and std is {std}; give both, or neither.")
+    if mean is None or std is None:
+        return posterior
+    return [Normalized(network, mean, std).eval() for network in posterior]
+
+
+def input_shape(posterior: Posterior, record: Record | None) -> Shape:
+    """What the record says, or else the channels of the first convolution."""
+    if record is not None and record.input_shape is not None:
+        if len(record.input_shape) != 3:
+            raise OptionError(f"The posterior's images have shape {record.input_shape}; (C, H, W) is needed.")
+        channels, height, width = record.input_shape
+        return channels, height, width
+    layers = next(iter(posterior)).modules()
+    return next((layer.in_channels for layer in layers if isinstance(layer, nn.Conv2d)), None), None, None
+
+
+def open_options(settings: Settings) -> dict[str, Any]:
+    """The method's options with the VAE itself: the one that is named, or the one in the posterior's folder."""
+    options, run = dict(settings.options), settings.posterior.get("run")
+    beside = posterior_folder(run) / "vae" if run and "clue" in settings.method else None
+    path = options.get("vae", beside if beside and beside.is_dir() else None)
     return {**options, "vae": load_vae(path)} if isinstance(path, str | Path) else options
+
+
+def weights_digest(posterior: Posterior) -> str:
+    """A SHA-256 of all weights, by which two runs know that they mean the same networks."""
+    digest = sha256()
+    for network in posterior:
+        for name, tensor in network.state_dict().items():
+            digest.update(name.encode())
+            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def weight_dtype(posterior: Posterior) -> torch.dtype:
+    """The floating type of the weights."""
+    parameters = (p for p in next(iter(posterior)).parameters() if p.is_floating_point())
+    return next((p.dtype for p in parameters), torch.float32)
+
+
+@dataclass(frozen=True)
+class PosteriorOnDevice:
+    """A posterior's networks on another device; those that are there already cost nothing."""
+
+    posterior: Posterior
+    device: str
+
+    def __len__(self) -> int:
+        return len(self.posterior)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return (network.to(self.device) for network in self.posterior)

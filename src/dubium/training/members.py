@@ -15,7 +15,7 @@ import torch
 
 from dubium.data import Dataset, load
 from dubium.errors import DivergedError, DubiumError
-from dubium.executor import Spread, in_turn
+from dubium.executor import Executor, in_turn
 from dubium.files import write_json
 from dubium.training.kinds import TRAINERS, member_recipe
 from dubium.training.loop import fit, network_for
@@ -65,7 +65,7 @@ def train_member_job(shared: tuple[Plan, Path, Dataset], index: int, report: OnE
 
 
 def train_members(
-    plan: Plan, folder: Path, data: Dataset, jobs: int, report: OnEvent, spread: Spread = in_turn
+    plan: Plan, folder: Path, data: Dataset, jobs: int, report: OnEvent, spread: Executor = in_turn
 ) -> None:
     """Train every network of the plan; with `jobs` above 1, so many at a time in processes of their own."""
     if jobs <= 1 or plan.runs == 1:

@@ -8,12 +8,11 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
+from dubium.choices import SCALES as SCALES
 from dubium.data import Dataset
 from dubium.errors import OptionError, lookup
 from dubium.models import ARCHITECTURES
 from dubium.training.recipe import Recipe
-
-SCALES = ("paper", "cpu", "smoke")
 
 _SVHN: dict[str, Any] = {"mean": (0.5,) * 3, "std": (0.5,) * 3}
 _C10: dict[str, Any] = {"mean": (0.4914, 0.4822, 0.4465), "std": (0.2470, 0.2435, 0.2616)}

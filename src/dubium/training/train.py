@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError, DivergedError, OptionError, lookup
-from dubium.executor import Spread, in_turn, thread_count
+from dubium.executor import Executor, in_turn, thread_count
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.posteriors import posterior_record, save_posterior
 from dubium.posteriors.extras import require
@@ -41,7 +41,7 @@ def train(
     device: str | None = None,
     changes: Mapping[str, Any] | None = None,
     report: OnEvent | None = None,
-    spread: Spread = in_turn,
+    spread: Executor = in_turn,
 ) -> dict[str, Any]:
     """Train a posterior and save it as the folder `out`, which `load_posterior` reads.
 

@@ -16,6 +16,7 @@ from typing import Any
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
+from dubium.choices import DEMO
 from dubium.errors import FileFormatError, OptionError, PosteriorError, lookup
 from dubium.files import write_atomically
 from dubium.posterior_kinds import DEFAULT_KIND, POSTERIOR_KINDS
@@ -26,7 +27,7 @@ from dubium.posteriors.files.weight_files import parse_tensors
 from dubium.types import Posterior
 
 MODELS = "DUBIUM_MODELS"
-EMBEDDED = Path(__file__).parents[2] / "demo" / "posterior"
+EMBEDDED = Path(__file__).parents[2] / DEMO / "posterior"
 
 
 def save_posterior(
@@ -122,9 +123,11 @@ def posterior_folder(path: str | Path) -> Path:
     """The folder `path`, or the one of this name under `DUBIUM_MODELS`, or for "demo" the one inside the package."""
     models = os.environ.get(MODELS)
     named = [Path(models) / path] if models else []
-    for folder in [Path(path), *named, *([EMBEDDED] if str(path) == "demo" else [])]:
-        if folder.is_dir():
+    for folder in [Path(path), *named]:
+        if folder.is_dir() and (str(path) != DEMO or (folder / FILE).is_file()):
             return folder
+    if str(path) == DEMO:
+        return EMBEDDED
     if models:
         names = sorted(folder.name for folder in Path(models).glob("*") if folder.is_dir())
         where = f"nor under {MODELS}, which has {', '.join(names) or 'nothing'}"

@@ -1,4 +1,4 @@
-"""Anomaly detection (Appendix C): is a planted patch found where the uncertainty is blamed on?"""
+"""Anomaly detection (Appendix C): does the map point at the patch that was planted in an image?"""
 
 from typing import NamedTuple
 
@@ -23,7 +23,17 @@ class Planted(NamedTuple):
 
 
 def plant(x: Images, source: Float[Tensor, "N C H W"], *, box: int = BOX, seed: int = 0) -> Planted:
-    """Replace one box of each image by the same place of an image drawn from `source`."""
+    """Replace one box of each image by the same place of an image drawn from `source`.
+
+    Args:
+        x: images to change.
+        source: images of the same shape that the patches are cut from.
+        box: side of the patch in pixels.
+        seed: of the places and of the donors.
+
+    Returns:
+        The changed copies, and the upper left corner (row, column) of each patch.
+    """
     height, width = x.shape[2:]
     _check_box(box, height, width)
     if source.shape[1:] != x.shape[1:] or not len(source):
@@ -38,7 +48,14 @@ def plant(x: Images, source: Float[Tensor, "N C H W"], *, box: int = BOX, seed: 
 
 
 def best_boxes(maps: Float[Tensor, "B H W"], box: int = BOX) -> Int64[Tensor, "B 2"]:
-    """The window with the highest mean attribution; the first, row by row, of equal ones."""
+    """Upper left corner of the window with the highest mean attribution; the first, row by row, of equal ones.
+
+    Example:
+        >>> maps = torch.zeros(1, 8, 8)
+        >>> maps[0, 2:5, 3:6] = 1
+        >>> best_boxes(maps, 3).tolist()
+        [[2, 3]]
+    """
     _check_box(box, *maps.shape[1:])
     means = F.avg_pool2d(maps.double()[:, None], box, stride=1)[:, 0]
     at = first_highest(means.flatten(1))
@@ -51,7 +68,12 @@ def first_highest(values: Float[Tensor, "B N"]) -> Int64[Tensor, " B"]:
 
 
 def box_iou(a: Int64[Tensor, "B 2"], b: Int64[Tensor, "B 2"], box: int = BOX) -> Float[Tensor, " B"]:
-    """Overlap over union of two boxes of the same size."""
+    """Overlap over union of two boxes of the same size, given by their upper left corners.
+
+    Example:
+        >>> box_iou(torch.tensor([[0, 0]]), torch.tensor([[0, 5]]), 10).item()
+        0.3333333333333333
+    """
     overlap = (box - (a - b).abs()).clamp_min(0).prod(1).double()
     return overlap / (2 * box**2 - overlap)
 
@@ -64,10 +86,12 @@ def box_masks(corners: Int64[Tensor, "B 2"], box: int, height: int, width: int) 
 
 
 def localisation(maps: Float[Tensor, "B H W"], masks: Bool[Tensor, "B H W"]) -> dict[str, Float[Tensor, " B"]]:
-    """How well maps agree with masks of any shape, image by image; NaN where a mask is empty.
+    """How well maps agree with masks of any shape, image by image.
 
-    `mask-iou`: of the mask with as many of the highest pixels; `pointing`: whether the highest pixel lies inside;
-    `mass`: the part of the positive attribution inside.
+    Returns:
+        `mask-iou`: overlap over union of the mask and as many of the highest pixels; `pointing`: 1 where the highest
+        pixel lies inside the mask, else 0; `mass`: the part of the positive attribution inside. NaN where a mask is
+        empty.
     """
     if maps.shape != masks.shape:
         raise ImagesError(f"The masks have shape {tuple(masks.shape)}, the maps {tuple(maps.shape)}.")

@@ -1,17 +1,18 @@
-"""How fast maps change as a network unlearns."""
+"""How fast maps change as weights are randomised."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dubium.evaluation.figures.saved import save_figure
+from dubium.evaluation.shards import ShardStore
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def sanity_figures(results: Mapping[str, Mapping[str, Any]], kind: str, out: Path) -> None:
-    save_figure(cascade_figure(results, "" if kind == "epistemic" else f"/{kind}"), out / "cascade.png")
+def sanity_figures(_store: ShardStore, summary: Mapping[str, Any]) -> dict[str, "Figure"]:
+    """One figure, for the first kind."""
+    kind = summary["settings"]["kinds"][0]
+    return {"cascade": cascade_figure(summary["results"], "" if kind == "epistemic" else f"/{kind}")}
 
 
 def cascade_figure(results: Mapping[str, Mapping[str, Any]], suffix: str) -> "Figure":

@@ -9,18 +9,53 @@ from rich.console import Console
 from rich.progress import (
     BarColumn,
     DownloadColumn,
+    MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.text import Text
+
+
+class RateColumn(ProgressColumn):
+    """Images a second."""
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:.3g}/s", style="progress.data.speed")
+
+
+@contextmanager
+def stage_bars(*, quiet: bool = False) -> Iterator[Callable[[str, float | int, int], None]]:
+    """A function that takes a stage, steps done and steps in all; each stage has a bar of its own."""
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description:<8}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        RateColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    tasks: dict[str, TaskID] = {}
+    with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
+
+        def show_stage(stage: str, done: float | int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=total)
+            bars.update(tasks[stage], completed=min(total, round(done, 1) if done < total else total), total=total)
+
+        yield show_stage
 
 
 @contextmanager
 def download_bar(name: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar for bytes done and in all."""
+    """A function that takes bytes done and bytes in all."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -36,7 +71,7 @@ def download_bar(name: str) -> Iterator[Callable[[int, int], None]]:
 
 @contextmanager
 def training_bars() -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A bar for each network in training, with loss, accuracy and time left."""
+    """A function that takes events of training; a bar for each network, with loss, accuracy and time left."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -48,7 +83,7 @@ def training_bars() -> Iterator[Callable[[dict[str, Any]], None]]:
     tasks: dict[int, TaskID] = {}
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
 
-        def report(event: dict[str, Any]) -> None:
+        def show_event(event: dict[str, Any]) -> None:
             member = event["member"]
             if member not in tasks:
                 tasks[member] = bars.add_task(f"member {member}", total=None, figures="")
@@ -60,7 +95,7 @@ def training_bars() -> Iterator[Callable[[dict[str, Any]], None]]:
                 bars.update(tasks[member], completed=done, total=event["epochs"] * event["steps"], figures=figures)
 
         try:
-            yield report
+            yield show_event
         except KeyboardInterrupt as stopped:
             console.print("Stopped. The same command goes on from the last whole epoch.")
             raise typer.Exit(130) from stopped

@@ -1,17 +1,14 @@
-"""One arm of the mitigation experiment: train a fresh network, with or without maps; test it on untouched images."""
+"""One arm of the mitigation experiment: train a fresh network, with or without maps; test it on other images."""
 
 from dataclasses import dataclass
 
 from torch import Tensor
 
 from dubium.data import Dataset
-from dubium.evaluation.calibration import predictive_metrics
+from dubium.evaluation.metrics.calibration import predictive_metrics
 from dubium.training.attention import MITIGATION, Normalisation, Space, mitigate
 from dubium.training.loop import network_for, predict_logits
 from dubium.training.recipe import Recipe
-
-HIGHER_IS_BETTER = {"accuracy": True, "nll": False, "ece": False}
-NO_ATTENTION = "none"
 
 
 @dataclass(frozen=True)
@@ -23,8 +20,14 @@ class Attention:
     space: Space = "latent"
 
 
-def mitigation_arm(
-    data: Dataset, maps: Tensor | None, test: Dataset, *, recipe: Recipe = MITIGATION, how: Attention, seed: int = 0
+def train_arm(
+    data: Dataset,
+    maps: Tensor | None,
+    test: Dataset,
+    *,
+    recipe: Recipe = MITIGATION,
+    attention: Attention,
+    seed: int = 0,
 ) -> dict[str, float]:
     """Accuracy, NLL and calibration error of one network trained with these maps (None: without attention).
 
@@ -32,15 +35,14 @@ def mitigation_arm(
     """
     assert data.labels is not None
     assert test.labels is not None
-    fresh = network_for(recipe, seed)
     trained = mitigate(
-        fresh,
+        network_for(recipe, seed),
         maps,
         data.batch(slice(None)),
         data.labels,
-        alpha=how.alpha,
-        normalisation=how.normalisation,
-        space=how.space,
+        alpha=attention.alpha,
+        normalisation=attention.normalisation,
+        space=attention.space,
         recipe=recipe,
         seed=seed,
     )

@@ -1,4 +1,4 @@
-"""Cascading weight randomisation (Adebayo et al., 2018, arXiv:1810.03292): maps of a network that has unlearned."""
+"""Cascading weight randomisation (Adebayo et al., 2018, arXiv:1810.03292) of networks."""
 
 from collections.abc import Iterator
 from copy import deepcopy
@@ -13,7 +13,7 @@ from dubium.types import Posterior
 
 @dataclass(frozen=True)
 class Randomised:
-    """A posterior whose networks have lost the last `fraction` of their layers' weights, each in its own way."""
+    """A posterior whose networks have new weights in the last `fraction` of their layers, each its own."""
 
     posterior: Posterior
     fraction: float
@@ -32,6 +32,11 @@ def randomise(network: nn.Module, fraction: float, *, seed: int = 0) -> nn.Modul
 
     Weights are drawn from a Gaussian of their own standard deviation and biases are shuffled, so that nothing but what
     was learned is lost; BatchNorm keeps its statistics.
+
+    Args:
+        network: it stays as it is.
+        fraction: of the layers, from 0 to 1.
+        seed: of the new weights.
     """
     copied = deepcopy(network)
     draws = torch.Generator().manual_seed(seed)
@@ -39,11 +44,11 @@ def randomise(network: nn.Module, fraction: float, *, seed: int = 0) -> nn.Modul
     with torch.no_grad():
         for layer in layers[len(layers) - ceil(fraction * len(layers)) :]:
             for parameter in layer.parameters(recurse=False):
-                parameter.copy_(_redrawn(parameter, draws))
+                parameter.copy_(_randomised_tensor(parameter, draws))
     return copied
 
 
-def _redrawn(parameter: Tensor, draws: torch.Generator) -> Tensor:
+def _randomised_tensor(parameter: Tensor, draws: torch.Generator) -> Tensor:
     if parameter.ndim > 1:
         return torch.randn(parameter.shape, generator=draws).to(parameter) * parameter.std()
     return parameter[torch.randperm(len(parameter), generator=draws).to(parameter.device)]

@@ -1,4 +1,4 @@
-"""Checks that need no ground truth: do maps depend on what was learned, repeat themselves, and say little?"""
+"""Checks that need no ground truth: do maps depend on the weights, repeat themselves, and concentrate on few pixels?"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,10 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium.errors import OptionError
-from dubium.evaluation.blurring import pixel_ranks
-from dubium.evaluation.gaussian_blur import gaussian_blur
-from dubium.evaluation.scoring import Uncertainty
-from dubium.evaluation.statistics import Array, tied_ranks
+from dubium.evaluation.metrics.blurring import pixel_ranks
+from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
+from dubium.evaluation.metrics.scoring import Uncertainty
+from dubium.evaluation.statistics import Array, rank_correlation
 from dubium.posteriors import Gaussian, MCDropout
 from dubium.types import Images, Posterior
 
@@ -28,13 +28,25 @@ BASELINE = 10.0  # sigma of the image that pixels are deleted to, and inserted i
 
 
 def rank_agreement(a: Float[Tensor, "B H W"], b: Float[Tensor, "B H W"]) -> Float[Tensor, " B"]:
-    """Spearman's correlation of two maps of each image; 0 where one of them is the same everywhere."""
-    scores = [_spearman(*pair) for pair in zip(_rows(a), _rows(b), strict=True)]
+    """Spearman's correlation of two maps of each image, from -1 to 1; 0 where one of them is the same everywhere.
+
+    Example:
+        >>> maps = torch.arange(4.0).view(1, 2, 2)
+        >>> rank_agreement(maps, -maps).item()
+        -1.0
+    """
+    first, second = (maps.detach().double().flatten(1).numpy(force=True) for maps in (a, b))
+    scores = [rank_correlation(*rows) for rows in zip(first, second, strict=True)]
     return torch.tensor(scores, dtype=torch.float64)
 
 
 def effective_pixels(maps: Float[Tensor, "B H W"]) -> Float[Tensor, " B"]:
-    """How many pixels a map speaks of: exp of the entropy of its absolute values, from 1 to all of them."""
+    """How many pixels carry a map: exp of the entropy of its absolute values, from 1 to the number of pixels.
+
+    Example:
+        >>> effective_pixels(torch.ones(1, 2, 4)).round().item()
+        8.0
+    """
     parts = maps.double().abs().flatten(1)
     total = parts.sum(1, keepdim=True)
     parts = torch.where(total > 0, parts / total.clamp_min(1e-300), 1 / parts.shape[1])
@@ -50,7 +62,14 @@ def uncertainty_curves(
     *,
     insert: bool = False,
 ) -> Float[Tensor, "B N"]:
-    """Uncertainty as the highest pixels are deleted (blurred away), or inserted into the blurred image."""
+    """Uncertainty as the highest pixels are deleted (blurred away), or inserted into the blurred image.
+
+    Args:
+        uncertainty: nats of a batch of images, see `scorer`.
+        maps: the attribution that ranks the pixels.
+        fractions: of the pixels, N of them.
+        insert: begin with the blurred image, and put the highest pixels of `x` into it.
+    """
     rank, blurred = pixel_ranks(maps), gaussian_blur(x, [BASELINE])[0]
     start, end = (blurred, x) if insert else (x, blurred)
     counts = torch.tensor([round(fraction * rank[0].numel()) for fraction in fractions])
@@ -65,7 +84,7 @@ def area_left(curves: Array, before: Array) -> Array:
 
 
 def halves(posterior: Posterior) -> tuple[list[nn.Module], list[nn.Module]]:
-    """The networks, dealt out in turn."""
+    """Two posteriors: the networks at even and at odd positions."""
     networks = list(posterior)
     if len(networks) < 2:
         raise OptionError(f"The posterior has {len(networks)} network; two halves need at least two.")
@@ -73,7 +92,7 @@ def halves(posterior: Posterior) -> tuple[list[nn.Module], list[nn.Module]]:
 
 
 def redrawn(posterior: Posterior, seed: int) -> Posterior:
-    """As many networks drawn anew: with another seed where the posterior has one, else with replacement."""
+    """A posterior with as many networks, drawn again: with another seed where it has one, else with replacement."""
     if isinstance(posterior, MCDropout | Gaussian):
         return replace(posterior, seed=posterior.seed + 1 + seed)
     networks = list(posterior)
@@ -82,14 +101,3 @@ def redrawn(posterior: Posterior, seed: int) -> Posterior:
         picked = torch.randint(len(networks), (len(networks),), generator=draws).tolist()
         if len(set(picked)) > 1 or len(networks) == 1:
             return [networks[index] for index in picked]
-
-
-def _rows(maps: Tensor) -> list[Array]:
-    return list(maps.detach().double().flatten(1).numpy(force=True))
-
-
-def _spearman(a: Array, b: Array) -> float:
-    first, second = tied_ranks(a), tied_ranks(b)
-    first, second = first - first.mean(), second - second.mean()
-    norm = float(np.sqrt((first @ first) * (second @ second)))
-    return float(first @ second) / norm if norm > 0 else 0.0

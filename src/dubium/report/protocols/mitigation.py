@@ -1,36 +1,30 @@
 """Attention over its images, and what it did to the test accuracy."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from dubium.data import Dataset
-from dubium.evaluation.figures.saved import save_figure
-from dubium.evaluation.mitigation import Attention
+from dubium.evaluation.metrics.calibration import BINS
+from dubium.evaluation.protocols.mitigation import MitigationExamples, read_mitigation_examples
+from dubium.evaluation.shards import ShardStore
 from dubium.figures import overlay, picture
-from dubium.training.attention import attention_weights
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-EXAMPLES = 6
+
+def mitigation_figures(store: ShardStore, summary: Mapping[str, Any]) -> dict[str, "Figure"]:
+    """One figure of examples, and one of results."""
+    return {
+        "attention": attention_figure(read_mitigation_examples(store, summary["settings"])),
+        "arms": arms_figure(summary["results"]),
+    }
 
 
-def mitigation_figures(
-    data: Dataset, maps: Mapping[str, Tensor], how: Attention, results: Mapping[str, Any], out: Path
-) -> None:
-    x = data.batch(slice(EXAMPLES))
-    attention = {label: attention_weights(found[: len(x)], how.normalisation) for label, found in maps.items()}
-    save_figure(attention_figure(x, attention), out / "attention.png")
-    save_figure(arms_figure(results), out / "arms.png")
-
-
-def attention_figure(x: Tensor, attention: Mapping[str, Tensor]) -> "Figure":
-    """A row a method: attention over the image, and its highest value."""
+def attention_figure(examples: MitigationExamples) -> "Figure":
+    """One row for each arm: attention over the image, and its highest value."""
     from matplotlib.figure import Figure
 
+    x, attention = examples.x, examples.attention
     figure = Figure(figsize=(1.4 * len(x) + 0.8, 1.6 * (1 + len(attention))), layout="constrained")
     axes = figure.subplots(1 + len(attention), len(x), squeeze=False)
     for index, axis in enumerate(axes[0]):
@@ -60,7 +54,8 @@ def arms_figure(results: Mapping[str, Any]) -> "Figure":
         errors = [[f["value"] - f["low"] for _, f in rows], [f["high"] - f["value"] for _, f in rows]]
         axis.errorbar(middle, range(len(rows)), xerr=errors, fmt="o", ms=4, capsize=3)
         axis.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=7)
-        axis.set_title(f"{metric}, mean and 95 % interval", fontsize=8)
+        title = f"ece ({BINS} bins)" if metric == "ece" else metric
+        axis.set_title(f"{title}, mean and 95 % interval", fontsize=8)
         axis.tick_params(axis="x", labelsize=7)
     axes[0].invert_yaxis()
     return figure

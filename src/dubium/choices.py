@@ -1,0 +1,19 @@
+"""Names that options take. No torch here: the command line lists them without importing what computes."""
+
+DATASETS = ("mnist", "fashion-mnist", "svhn", "cifar-10", "cifar-100")
+"""The published datasets, the keys of `dubium.data.SOURCES`."""
+
+DEMO = "demo"
+"""The posterior and the images that are part of the package."""
+
+FITS = ("stretch", "crop")
+"""How an image of another size is brought to the networks' size."""
+
+SCALES = ("paper", "cpu", "smoke")
+"""How much work a recipe or a protocol does."""
+
+ENGINES = ("local", "ray")
+"""Where the jobs of a command run."""
+
+RANKING = ("epistemic", "total", "aleatoric")
+"""The kinds of uncertainty in the order of `explain` on the command line: the first one ranks the images."""

@@ -1,0 +1,195 @@
+"""Options that several commands have, and how they become settings of a run."""
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from typer.core import TyperCommand
+
+from dubium.choices import DATASETS, DEMO, FITS, RANKING
+from dubium.errors import OptionError, lookup
+from dubium.kinds import KINDS
+from dubium.option_text import parse_options
+from dubium.registry import method_names
+
+N = TypeVar("N", int, float)
+MANY = ("--images", "--weights", "--kinds", "--mean", "--std", "--methods")
+POSTERIOR, IMAGES, METHOD, RUNNING = "Posterior", "Images", "Method", "Running"
+
+
+class ManyValues(TyperCommand):
+    """Lets some options take all the words up to the next option, as a shell's `--images *.png` needs."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, repeat_option_names(args))
+
+
+def repeat_option_names(args: Sequence[str]) -> list[str]:
+    """`--images a b` as `--images a --images b`."""
+    repeated: list[str] = []
+    option, first = "", False
+    for arg in args:
+        is_option = arg.startswith("-") and not re.fullmatch(r"-[\d.,]+", arg)
+        if option and not first and not is_option:
+            repeated.append(option)
+        elif is_option:
+            option = arg if arg in MANY else ""
+        first = is_option and bool(option)
+        repeated.append(arg)
+    return repeated
+
+
+def completion(names: Sequence[str]) -> Callable[[str], list[str]]:
+    """For the shell: the names that begin with what was typed."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def name_check(kind: str, names: Sequence[str]) -> Callable[[Any], Any]:
+    """A callback of an option that takes one of these names, or several: a typing mistake is an error at once."""
+
+    def check_names(value: Any) -> Any:
+        for word in split_words([value] if isinstance(value, str) else value):
+            lookup(kind, dict.fromkeys(names), word)
+        return value
+
+    return check_names
+
+
+PosteriorName = Annotated[
+    str | None, typer.Argument(metavar="[RUN]", help=f"A trained run's folder, a named posterior, or `{DEMO}`.")
+]
+PosteriorFactory = Annotated[
+    str | None,
+    typer.Option(
+        "--posterior", metavar="MODULE:FACTORY", rich_help_panel=POSTERIOR,
+        help="A function of yours that returns a network (then name its --weights), or a whole posterior.",
+    ),
+]  # fmt: skip
+Weights = Annotated[
+    list[str] | None, typer.Option(metavar="FILES", rich_help_panel=POSTERIOR, help="A weight file per network.")
+]
+Mean = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NUMBERS", rich_help_panel=POSTERIOR, help="What images are standardised with."),
+]
+Std = Annotated[list[str] | None, typer.Option(metavar="NUMBERS", rich_help_panel=POSTERIOR)]
+InputShape = Annotated[
+    str | None, typer.Option(metavar="C,H,W", rich_help_panel=POSTERIOR, help="Of the networks' images, if not known.")
+]
+Names = Annotated[
+    str | None, typer.Option(metavar="A,B,...", rich_help_panel=POSTERIOR, help="Of the classes, if not known.")
+]
+ImageFiles = Annotated[
+    list[str] | None, typer.Option("--images", metavar="DIR|FILES", rich_help_panel=IMAGES, help="Folders or files.")
+]
+DatasetName = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset", metavar="NAME[:SPLIT]", rich_help_panel=IMAGES, autocompletion=completion([*DATASETS, DEMO]),
+        help=f"{', '.join(DATASETS)}, {DEMO}, or an array file.",
+    ),
+]  # fmt: skip
+Fit = Annotated[
+    str,
+    typer.Option(
+        rich_help_panel=IMAGES, autocompletion=completion(FITS), callback=name_check("fit", FITS),
+        help="Images of another size: stretch them whole, or crop the middle. Maps have the image's own size.",
+    ),
+]  # fmt: skip
+Kinds = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="KINDS", rich_help_panel=METHOD, autocompletion=completion(KINDS),
+        callback=name_check("kind of uncertainty", KINDS),
+        help=f"Maps to draw, the first ranks the images: {', '.join(KINDS)}. All by default, ranked by {RANKING[0]}.",
+    ),
+]  # fmt: skip
+Method = Annotated[
+    str,
+    typer.Option(
+        rich_help_panel=METHOD, autocompletion=completion(method_names()),
+        callback=name_check("method", method_names()), help=f"{', '.join(method_names())}.",
+    ),
+]  # fmt: skip
+Option = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME=VALUE", rich_help_panel=METHOD, help="Any other option of the method, e.g. steps=50."),
+]
+Memory = Annotated[str, typer.Option(rich_help_panel=RUNNING, help="What attribution may use, like 512MiB.")]
+Batch = Annotated[int, typer.Option(min=1, rich_help_panel=RUNNING, help="Images at a time.")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, rich_help_panel=RUNNING, help="torch's, by default as many as cores.")
+]
+Device = Annotated[
+    str | None, typer.Option(rich_help_panel=RUNNING, help="cpu (the default) or cuda (where a Ray cluster has GPUs).")
+]
+Fresh = Annotated[bool, typer.Option("--fresh", rich_help_panel=RUNNING, help="Delete OUT's earlier results first.")]
+Json = Annotated[bool, typer.Option("--json", rich_help_panel=RUNNING, help="Print JSON instead of tables.")]
+
+
+def posterior_settings(
+    run: str | None,
+    factory: str | None,
+    weights: list[str] | None,
+    mean: list[str] | None,
+    std: list[str] | None,
+) -> dict[str, Any]:
+    """`posterior` of `dubium.run.Settings`; a factory is looked for in the current folder too."""
+    if run is None and factory is None:
+        raise OptionError(f"No posterior was named. Give a run's folder, `{DEMO}`, or --posterior module:factory.")
+    if run == DEMO and factory is not None:
+        raise OptionError(f"`{DEMO}` brings its own networks. Leave out one of the two: it, or --posterior {factory}.")
+    if weights and factory is None:
+        raise OptionError("--weights was given without --posterior, the function that builds a network for them.")
+    named = {"mean": parse_numbers(mean, float), "std": parse_numbers(std, float)}
+    normalisation = {name: list(values) for name, values in named.items() if values is not None}
+    if factory is not None:
+        if ":" not in factory:
+            raise OptionError(f"--posterior is {factory!r}; expected package.module:factory.")
+        if os.getcwd() not in sys.path:
+            sys.path.insert(0, os.getcwd())
+    if run is not None:
+        where = str(Path(run).resolve()) if run != DEMO and Path(run).is_dir() else run
+        return {"run": where, **({} if factory is None else {"architecture": factory}), **normalisation}
+    return {"factory": factory, "weights": [str(Path(file).resolve()) for file in weights or ()], **normalisation}
+
+
+def image_settings(run: str | None, images: list[str] | None, dataset: str | None) -> dict[str, Any]:
+    """`images` of `dubium.run.Settings`."""
+    if images and dataset:
+        raise OptionError("Both --images and --dataset were given; give one of them.")
+    if images:
+        return {"files": images}
+    if named := dataset_for(run, dataset):
+        return {"dataset": named}
+    raise OptionError("No images were named. Give --images DIR or files, or --dataset NAME[:split].")
+
+
+def dataset_for(run: str | None, dataset: str | None) -> str | None:
+    """The dataset that was named; the embedded posterior brings its own images."""
+    return dataset or (DEMO if run == DEMO else None)
+
+
+def method_options(texts: list[str] | None, **named: Any) -> dict[str, Any]:
+    """The method's options that were given: as NAME=VALUE, or by an option of their own."""
+    return {name: value for name, value in named.items() if value is not None} | parse_options(texts or ())
+
+
+def split_words(values: list[str] | None) -> tuple[str, ...]:
+    """Words separated by commas or given one by one."""
+    return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
+
+
+def parse_numbers(values: list[str] | str | None, kind: type[N]) -> tuple[N, ...] | None:
+    """Numbers separated by commas or given one by one; None where the option was left out."""
+    if values is None or values == []:
+        return None
+    words = split_words([values] if isinstance(values, str) else values)
+    try:
+        return tuple(kind(word) for word in words)
+    except ValueError as error:
+        raise OptionError(f"{','.join(words)!r} is not a list of numbers such as 1,2,3.") from error

@@ -1,0 +1,75 @@
+"""Results in the terminal: tables, JSON, and the files that were skipped."""
+
+import json
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from dubium.kinds import KINDS
+
+if TYPE_CHECKING:
+    from dubium.run import Results, Row
+
+MOST_LISTED = 10  # images or files in the terminal
+
+
+def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED) -> None:
+    """A line per image: what the networks say, and how unsure they are."""
+    from dubium.run.store import class_name
+
+    names: Sequence[str] | None = results.about["classes"]
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("image")
+    table.add_column("says")
+    table.add_column("sure", justify="right")
+    table.add_column("is")
+    for column in KINDS:
+        table.add_column(column, justify="right", style="bold" if column == kind else None)
+    table.add_column("networks' votes")
+    for row in results.most_uncertain(kind, count, pictures=False):
+        label = "" if row.label is None else class_name(names, row.label)
+        mark = "" if row.label is None else "green" if row.label == row.prediction else "red"
+        votes = " ".join(class_name(names, int(k)) for k in row.members.argmax(1)[:9])
+        table.add_row(
+            f"#{row.id}" if row.path is None else PurePath(row.path).name,
+            class_name(names, row.prediction),
+            f"{row.probs[row.prediction]:.0%}",
+            f"[{mark}]{label}[/{mark}]" if mark else label,
+            *(f"{score:.3f}" for score in row.scores().values()),
+            votes + (" …" if len(row.members) > 9 else ""),
+        )
+    Console().print(table)
+
+
+def row_json(row: "Row") -> dict[str, Any]:
+    """A row's numbers without its maps."""
+    return {
+        "id": row.id,
+        "path": row.path,
+        "label": row.label,
+        "prediction": row.prediction,
+        **row.scores(),
+        "probs": row.probs.tolist(),
+    }
+
+
+def print_json(value: Any) -> None:
+    """One JSON value on one line."""
+    print(json.dumps(value))
+
+
+def exit_if_skipped(skipped: Sequence[dict[str, str]], *, quiet: bool) -> None:
+    """Name the files that could not be read, and exit with 1 if there are any."""
+    if not skipped:
+        return
+    if not quiet:
+        for item in skipped[:MOST_LISTED]:
+            typer.echo(f"dubium: skipped: {item['reason']}", err=True)
+        count = len(skipped)
+        more = f", {count - MOST_LISTED} of them not listed here" if count > MOST_LISTED else ""
+        typer.echo(f"dubium: {count} file{'s' * (count != 1)} skipped{more}.", err=True)
+    raise typer.Exit(1)

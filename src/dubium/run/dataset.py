@@ -1,0 +1,123 @@
+"""A whole dataset: score every image, explain the most uncertain ones, and go on where an earlier call stopped."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from dubium.errors import OptionError
+from dubium.executor import Executor, in_turn
+from dubium.files import check_same_settings, write_json
+from dubium.run.job import ShardJob, run_job
+from dubium.run.shard import open_shard
+from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, open_results, read_about, read_rows
+from dubium.run.work import Work
+
+FILE = "run.json"
+SCORES = "scores"  # a folder beside the results, until the most uncertain images are explained
+SCORED_ROWS = 16  # a shard of scores has so many times the rows of one with maps
+CLAIM = ("settings", "posterior", "images")  # what decides the bytes of the results
+Progress = Callable[[str, float | int, int], None]
+"""Called with a stage ("score", "explain"), images done, images in all."""
+
+
+def explain_dataset(
+    work: Work, out: Path | str, *, fresh: bool = False, engine: Executor = in_turn, progress: Progress | None = None
+) -> Results:
+    """Fill `out/results`; shards that are there already are kept, if they come from the same settings.
+
+    Args:
+        fresh: delete earlier results first, whatever made them.
+        engine: where the jobs run; `ray_cluster` gives another.
+    """
+    if Path(out).exists() and not Path(out).is_dir():
+        raise OptionError(f"{out} is a file; give a folder for the results.")
+    out, settings = Path(out), work.settings
+    claim_folder(out, work, fresh)
+    results, scores = out / FOLDER, out / SCORES
+    if read_claim(out)["shards"] == shard_count(results) > 0:
+        return open_results(out)
+    everything = range(len(work.source))
+    if settings.only is None and settings.top is None:
+        run_jobs(work, shard_jobs("explain", everything, results, settings.shard), engine, progress)
+    else:
+        run_jobs(work, shard_jobs("score", everything, scores, SCORED_ROWS * settings.shard), engine, progress)
+        files = tuple(sorted(scores.glob("*.parquet")))
+        ranks = Results(scores, (), files, {}).ranks(settings.kinds[0], settings.top or 0)
+        chosen = settings.only or tuple(ranks)
+        run_jobs(work, shard_jobs("explain", chosen, results, settings.shard), engine, progress)
+        for file in files:
+            copy_other_rows(file, results / file.name, set(chosen), work.about)
+        shutil.rmtree(scores)
+    write_json(out / FILE, {**read_claim(out), "shards": shard_count(results)})
+    return open_results(out)
+
+
+def shard_count(folder: Path) -> int:
+    """How many shards there are; `run.json` says how many a finished run has."""
+    return len(list(folder.glob("*.parquet")))
+
+
+def claim_folder(out: Path, work: Work, fresh: bool) -> None:
+    """Make the folder this run's, or refuse one with results of another."""
+    here, there = {name: work.about[name] for name in CLAIM}, read_claim(out)
+    if there and not fresh and shard_count(out / FOLDER) + shard_count(out / SCORES) > 0:
+        advice = "Choose another folder, or delete those results with --fresh."
+        check_same_settings(out, {name: there[name] for name in CLAIM}, here, advice=advice)
+        return
+    for folder in (out / FOLDER, out / SCORES):
+        for file in (*folder.glob(f"{EXPLAINED}-*.parquet"), *folder.glob(f"{SCORED}-*.parquet")):
+            file.unlink()
+    write_json(out / FILE, {**here, "shards": None})
+
+
+def read_claim(out: Path) -> dict[str, Any]:
+    """The run that a folder belongs to; empty if there is none, or if its file is damaged."""
+    try:
+        content = json.loads((out / FILE).read_bytes())
+    except (FileNotFoundError, ValueError):
+        return {}
+    is_whole = isinstance(content, dict) and all(isinstance(content.get(name), dict) for name in CLAIM)
+    return {"shards": None, **content} if is_whole else {}
+
+
+def shard_jobs(action: Literal["score", "explain"], indices: Sequence[int], folder: Path, size: int) -> list[ShardJob]:
+    """A job for each `size` images."""
+    stem = EXPLAINED if action == "explain" else SCORED
+    parts = (tuple(indices[start : start + size]) for start in range(0, len(indices), size))
+    return [ShardJob(action, part, str(folder / f"{stem}-{n:05}.parquet")) for n, part in enumerate(parts)]
+
+
+def run_jobs(work: Work, jobs: Sequence[ShardJob], engine: Executor, progress: Progress | None) -> None:
+    """Run the jobs whose files are not there yet."""
+    images = {job.file: float(len(job.indices)) if Path(job.file).exists() else 0.0 for job in jobs}
+    total = sum(len(job.indices) for job in jobs)
+
+    def show_progress(event: tuple[str, float]) -> None:
+        file, done = event
+        images[file] = done  # fewer than before if a worker died and the job was begun again
+        if progress:
+            progress(jobs[0].action, sum(images.values()), total)
+
+    if not jobs:
+        return
+    show_progress((jobs[0].file, images[jobs[0].file]))
+    missing = [job for job in jobs if not Path(job.file).exists()]
+    threads, device = work.settings.threads or 1, work.settings.device
+    for _ in engine(run_job, work, missing, show_progress, threads=threads, device=device):
+        pass
+    if progress:
+        progress(jobs[0].action, total, total)  # the last report of a worker may be missing
+
+
+def copy_other_rows(source: Path, to: Path, explained: set[int], about: Any) -> None:
+    """A shard of scores without the rows of images that were explained."""
+    if to.exists():
+        return
+    with open_shard(to, about) as shard:
+        for row in read_rows(source):
+            if row.id not in explained:
+                shard.add(row)
+        for item in read_about(source)["skipped"]:
+            shard.skip(item["path"], item["reason"])
