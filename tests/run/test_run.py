@@ -130,11 +130,11 @@ def any_size():
 
 
 def test_thumbnails_of_large_images_are_small():
-    from dubium.run.job import thumbnail
+    from dubium.run.job import thumbnail_png
 
-    assert read_image(thumbnail(torch.rand(3, 600, 300))).shape == (3, 256, 128)
+    assert read_image(thumbnail_png(torch.rand(3, 600, 300))).shape == (3, 256, 128)
     small = (torch.rand(1, 9, 7) * 255).round() / 255
-    torch.testing.assert_close(read_image(thumbnail(small)), small)
+    torch.testing.assert_close(read_image(thumbnail_png(small)), small)
 
 
 def test_settings_survive_json(pile):
