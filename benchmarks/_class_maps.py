@@ -8,14 +8,13 @@ import torch
 from torch import Tensor, nn
 
 import dubium
-from dubium._explain import TAUS
 from dubium.attribution import fullgrad
 from dubium.data import load
 from dubium.models import cifar_resnet
-from dubium.shares import shares
+from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share
 from dubium.types import Posterior
-from dubium.ua_backprop import pixel_softmax
+from dubium.ua_backprop import paper_taus, pixel_softmax
 
 
 @dataclass
@@ -29,7 +28,7 @@ class Population:
 
     @cached_property
     def taus(self) -> tuple[float, float]:
-        first, second = TAUS["grey" if self.x.shape[1] == 1 else "colour"]
+        first, second = paper_taus(self.x.shape[1])
         return self.tau1 or first, second
 
     @cached_property
@@ -39,7 +38,7 @@ class Population:
 
     @cached_property
     def share(self) -> Tensor:
-        return softmax_share(shares(self.logits), self.logits, self.taus[0])  # (S, kinds, B, K)
+        return softmax_share(class_shares(self.logits), self.logits, self.taus[0])  # (S, kinds, B, K)
 
     @cached_property
     def where(self) -> Tensor:

@@ -13,8 +13,8 @@ from functools import partial
 import torch
 
 from benchmarks._measure import forwards, machine, seconds, unit
-from dubium.evaluation.blurring import blurring_test, pixel_counts, sigma_grid
-from dubium.evaluation.scoring import scorer
+from dubium.evaluation.metrics.blurring import blurring_test, pixel_counts, sigma_grid
+from dubium.evaluation.metrics.scoring import scorer
 from dubium.models import cifar_resnet, cnn
 
 SAMPLES, IMAGES = 5, 2

@@ -25,7 +25,7 @@ from benchmarks._measure import machine, seconds
 from dubium.class_sampling import class_weights, offsets, systematic
 from dubium.figures import overlay, picture
 from dubium.models import cifar_resnet, cnn, resnet18
-from dubium.shares import shares
+from dubium.shares import class_shares
 from dubium.softmax_share import own_weight, softmax_share, tau1_for
 
 SEEDS = 10
@@ -79,7 +79,7 @@ def auto(population: Population) -> Iterator[dict[str, Any]]:
 def moved(population: Population) -> Iterator[dict[str, Any]]:
     """How far `tau1="auto"` takes the exact maps, and how many classes then carry half of a network's share."""
     for chosen in (population.taus[0], tau1_for(population.logits.shape[-1], population.taus[0])):
-        share = softmax_share(shares(population.logits), population.logits, chosen)
+        share = softmax_share(class_shares(population.logits), population.logits, chosen)
         parts = (share / share.sum(-1, keepdim=True)).sort(-1, descending=True).values.cumsum(-1)
         half = (1 + (parts < 0.5).sum(-1).double().mean((0, 2))).tolist()
         yield {"tau1": round(chosen, 4), "half": [round(n, 1) for n in half]} | {

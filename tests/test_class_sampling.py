@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 import dubium
 from dubium import class_sampling, errors
-from dubium.class_sampling import MARGIN, PILOT, TOLERANCE, class_weights, enough_classes, offsets, systematic
+from dubium.attribution import Context
+from dubium.class_sampling import MARGIN, PILOT, TOLERANCE, class_weights, count_points, enough_classes, start_offsets
+from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share
-from dubium.shares import shares
 from tests.networks import Awkward, ensemble, images, small_cnn
 from tests.oracles import relative_l1
 
@@ -20,7 +21,7 @@ KINDS = ("total", "aleatoric", "epistemic")
 
 def shares_on_logits(networks=2, batch=2, classes=7, tau1=0.3, seed=0):
     logits = 3 * torch.randn(networks, batch, classes, generator=torch.Generator().manual_seed(seed))
-    return softmax_share(shares(logits), logits, tau1)
+    return softmax_share(class_shares(logits), logits, tau1)
 
 
 def everywhere(value, networks=1):
@@ -29,14 +30,14 @@ def everywhere(value, networks=1):
 
 @pytest.fixture
 def lines(monkeypatch):
-    """The intervals that points were dropped on, as they are handed to `systematic`."""
+    """The intervals that points were dropped on, as they are handed to `count_points`."""
     seen = []
 
     def noted(chances, offset):
         seen.append(chances)
-        return systematic(chances, offset)
+        return count_points(chances, offset)
 
-    monkeypatch.setattr(class_sampling, "systematic", noted)
+    monkeypatch.setattr(class_sampling, "count_points", noted)
     return seen
 
 
@@ -52,8 +53,8 @@ def test_points_fall_on_each_interval_as_often_as_it_is_long():
     # intervals end at .3, .3, 1.3, 1.75 and 4
     by_hand = {0.1: [1, 0, 1, 0, 2], 0.29: [1, 0, 1, 0, 2], 0.31: [0, 0, 1, 1, 2], 0.8: [0, 0, 1, 0, 3]}
     for offset, hits in by_hand.items():
-        assert systematic(chances, everywhere(offset)).flatten().tolist() == hits
-    mean = sum(length * systematic(chances, everywhere(middle)) for length, middle in partition([chances]))
+        assert count_points(chances, everywhere(offset)).flatten().tolist() == hits
+    mean = sum(length * count_points(chances, everywhere(middle)) for length, middle in partition([chances]))
     torch.testing.assert_close(mean, chances, rtol=0, atol=1e-12)
 
 
@@ -77,7 +78,7 @@ def test_weights_are_the_shares_on_average_over_every_offset(count, classes, tau
 )
 def test_every_draw_is_complete_and_small(classes, count, tau1, networks, seed):
     share = shares_on_logits(networks, 3, classes, tau1, seed)
-    weights = class_weights(share, torch.full((3,), count), offsets(networks, seed))
+    weights = class_weights(share, torch.full((3,), count), start_offsets(networks, seed))
     assert (weights >= 0).all()
     assert ((weights > 0).sum(-1)[:, 1:] <= count).all()
     torch.testing.assert_close(weights.sum(-1), share.sum(-1), rtol=1e-9, atol=1e-15)
@@ -86,7 +87,7 @@ def test_every_draw_is_complete_and_small(classes, count, tau1, networks, seed):
 
 def test_shares_that_are_alike_are_drawn_once():
     share = shares_on_logits(2, 3, 100, tau1=0.55)
-    weights = class_weights(share, torch.full((3,), 20), offsets(2, 0))
+    weights = class_weights(share, torch.full((3,), 20), start_offsets(2, 0))
     together = (weights[:, 1:] > 0).any(1).sum(-1)
     assert together.max() <= 24  # 40 if each kind had classes of its own
 
@@ -104,16 +105,16 @@ def test_a_class_with_more_than_its_part_is_always_there_with_its_own_share(alea
 
 def test_images_may_have_counts_of_their_own():
     share = shares_on_logits(2, 3, 30)
-    each = class_weights(share, torch.tensor([2, 30, 9]), offsets(2, 1))
+    each = class_weights(share, torch.tensor([2, 30, 9]), start_offsets(2, 1))
     for b, count in enumerate((2, 30, 9)):
-        alone = class_weights(share[:, :, b : b + 1], torch.tensor([count]), offsets(2, 1))
+        alone = class_weights(share[:, :, b : b + 1], torch.tensor([count]), start_offsets(2, 1))
         assert torch.equal(each[:, :, b : b + 1], alone)
     assert torch.equal(each[:, :, 1], share[:, :, 1])
 
 
 def test_networks_draw_different_classes_of_equal_ones():
     equal = torch.tensor([2.0, 1.0, 1.0], dtype=torch.float64)[:, None, None].expand(4, 3, 1, 20) / 20
-    weights = class_weights(equal, torch.tensor([5]), offsets(4, 0))
+    weights = class_weights(equal, torch.tensor([5]), start_offsets(4, 0))
     assert (weights[:, 0, 0] > 0).sum(0).tolist() == [1] * 20
 
 
@@ -123,13 +124,13 @@ def test_maps_equal_a_loop_over_the_classes_drawn(relevance):
     options = {"steps": 3} if relevance == "ig" else {}
     result = dubium.explain(networks, x, relevance=relevance, classes=3, seed=5, **options)
     logits = torch.stack([network(x) for network in networks]).detach()
-    weights = class_weights(softmax_share(shares(logits), logits, 0.55), torch.full((3,), 3), offsets(2, 5))
+    weights = class_weights(softmax_share(class_shares(logits), logits, 0.55), torch.full((3,), 3), start_offsets(2, 5))
     for t, kind in enumerate(KINDS):
         maps = torch.zeros(3, 12, 12, dtype=torch.float64)
         for s, network in enumerate(networks):
             for b in range(3):
                 for k in weights[s, t, b].nonzero().flatten().tolist():
-                    extra = {"signed": False} if relevance == "ig" else {}
+                    extra = {"context": Context(signed=False)} if relevance == "ig" else {}
                     function = dubium.attribution.RELEVANCES[relevance]
                     (where,) = function(network, x[b : b + 1], lambda z, k=k: z[:, k : k + 1], **options, **extra)[0]
                     maps[b] += weights[s, t, b, k] * (where / 0.02).flatten().softmax(0).view(12, 12) / 2
@@ -139,11 +140,13 @@ def test_maps_equal_a_loop_over_the_classes_drawn(relevance):
 def test_maps_are_the_exact_ones_on_average_over_every_offset(monkeypatch, lines):
     networks, x = ensemble(lambda: small_cnn(classes=5), 2), images(2)
     exact = dubium.explain(networks, x)
-    monkeypatch.setattr("dubium.ua_backprop.offsets", lambda networks, _seed: everywhere(0.5, networks))
+    monkeypatch.setattr("dubium.class_sampling.start_offsets", lambda networks, _seed: everywhere(0.5, networks))
     dubium.explain(networks, x, classes=2)
     mean = dict.fromkeys(KINDS, 0)
     for length, at in partition(lines):
-        monkeypatch.setattr("dubium.ua_backprop.offsets", lambda networks, _seed, at=at: everywhere(at, networks))
+        monkeypatch.setattr(
+            "dubium.class_sampling.start_offsets", lambda networks, _seed, at=at: everywhere(at, networks)
+        )
         maps = dubium.explain(networks, x, classes=2).maps
         mean = {kind: mean[kind] + length * maps[kind] for kind in KINDS}
     for kind in KINDS:

@@ -1,5 +1,4 @@
 import copy
-import sys
 import warnings
 from functools import partial
 
@@ -11,8 +10,8 @@ from torch import nn
 
 import dubium
 from dubium import errors
-from dubium.attribution import fullgrad
-from dubium._explain import Plain, ahead
+from dubium.attribution import _prepared_fullgrad, fullgrad
+from dubium.attribution._prepared_fullgrad import keep_passes
 from dubium.models import Normalized
 from dubium.softmax_share import tau1_for
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
@@ -136,7 +135,7 @@ def test_one_forward_pass_serves_logits_and_relevance_where_it_fits(options, pas
 def test_passes_ahead_are_of_as_many_networks_as_fit():
     small, large = small_cnn().eval(), nn.Sequential(nn.Conv2d(1, 500, 3), nn.ReLU(), small_cnn(500, size=10)).eval()
     posteriors = [small] * 2, [small, large, small], [large, small]
-    assert [len(ahead(Plain(each, False), images(1), "none", 2**20)) for each in posteriors] == [2, 1, 0]
+    assert [len(keep_passes(each, images(1), 2**20)) for each in posteriors] == [2, 1, 0]
 
 
 def test_a_posterior_makes_its_networks_only_to_check_them_and_to_pass_ahead():
@@ -158,10 +157,19 @@ def test_maps_do_not_depend_on_how_many_networks_pass_ahead(monkeypatch):
     networks, x = ensemble(small_cnn, 3), images(2)
     expected = dubium.explain(networks, x)
     for most in range(3):
-        monkeypatch.setattr(sys.modules["dubium._explain"], "ahead", lambda *args, most=most: ahead(*args)[:most])
+        monkeypatch.setattr(_prepared_fullgrad, "keep_passes", lambda *args, most=most: keep_passes(*args)[:most])
         found = dubium.explain(networks, x)
         torch.testing.assert_close(found.maps, expected.maps, rtol=1e-5, atol=1e-7)
         torch.testing.assert_close(found.members, expected.members)
+
+
+def test_a_mistake_in_a_kept_forward_pass_is_not_hidden_by_a_slower_way(monkeypatch):
+    def broken(*_args, **_options):
+        raise ZeroDivisionError("a mistake of ours")
+
+    monkeypatch.setattr(_prepared_fullgrad, "FullGradPass", broken)
+    with pytest.raises(errors.NetworkError, match=r"Network 0.*a mistake of ours"):
+        dubium.explain(ensemble(small_cnn), images(2))
 
 
 def test_result_has_the_promised_fields_and_shapes():
@@ -366,6 +374,11 @@ def mean_pairs(x):
     return torch.stack([means, -means], 1)
 
 
+def nan_for_the_third_image(x):
+    third = x[:, 0, 0, 0] == images(3)[2, 0, 0, 0]
+    return mean_pairs(x).masked_fill(third[:, None], float("nan"))
+
+
 GOOD = partial(ensemble, small_cnn)
 BAD = {
     "not a tensor": (GOOD, lambda: [[1.0]], errors.ImagesTypeError, "torch.as_tensor"),
@@ -424,7 +437,7 @@ BAD = {
     ),
     "a tuple": (lambda: [Output(lambda x: (x,))] * 2, lambda: images(1), errors.OutputError, "tuple"),
     "NaN logits": (
-        lambda: [Output(mean_pairs), Output(lambda x: mean_pairs(x).index_fill(0, torch.tensor([2]), float("nan")))],
+        lambda: [Output(mean_pairs), Output(nan_for_the_third_image)],
         lambda: images(3),
         errors.OutputError,
         "Network 1.*image 2",

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dubium.shares import class_shares, uncertainty_target
 from dubium.softmax_share import own_weight, softmax_share, tau1_for
-from dubium.shares import shares, uncertainty_target
 from tests.oracles import coefficients, entropy_shares, logit_shares, uncertainties
 
 
@@ -16,12 +16,12 @@ def logits(samples=3, images=2, classes=5, scale=3.0, seed=0):
 
 def test_shares_equal_equation_4_by_loops():
     z = logits()
-    torch.testing.assert_close(shares(z), entropy_shares(z), rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(class_shares(z), entropy_shares(z), rtol=1e-12, atol=1e-14)
 
 
 def test_two_opposite_certain_networks_have_one_bit_of_purely_epistemic_doubt():
     z = torch.tensor([[[1000.0, -1000.0]], [[-1000.0, 1000.0]]])
-    total, aleatoric, epistemic = shares(z).sum(-1)[:, 0].tolist()
+    total, aleatoric, epistemic = class_shares(z).sum(-1)[:, 0].tolist()
     assert total == pytest.approx(math.log(2), rel=1e-14)
     assert epistemic == pytest.approx(math.log(2), rel=1e-14)
     assert aleatoric == 0
@@ -29,25 +29,25 @@ def test_two_opposite_certain_networks_have_one_bit_of_purely_epistemic_doubt():
 
 def test_undecided_networks_that_agree_have_only_aleatoric_doubt():
     z = torch.zeros(4, 1, 10)
-    total, aleatoric, epistemic = shares(z).sum(-1)[:, 0].tolist()
+    total, aleatoric, epistemic = class_shares(z).sum(-1)[:, 0].tolist()
     assert total == pytest.approx(math.log(10))
     assert aleatoric == pytest.approx(math.log(10))
     assert 0 <= epistemic < 1e-14
 
 
 def test_one_network_has_exactly_no_epistemic_share():
-    assert (shares(logits(samples=1))[2] == 0).all()
+    assert (class_shares(logits(samples=1))[2] == 0).all()
 
 
 def test_a_class_of_probability_zero_has_no_share_and_no_nan():
     z = torch.tensor([[[500.0, -500.0, -500.0]]])
-    assert shares(z).isfinite().all()
-    assert shares(z).sum() == 0
+    assert class_shares(z).isfinite().all()
+    assert class_shares(z).sum() == 0
 
 
 def test_shares_are_never_negative_even_where_networks_are_equal():
     z = logits(samples=1, images=50, classes=30).expand(7, -1, -1)
-    assert (shares(z) >= 0).all()
+    assert (class_shares(z) >= 0).all()
 
 
 def test_target_equals_the_definition_and_its_gradient_equals_autograd_in_float64():
@@ -72,7 +72,7 @@ def test_target_has_finite_gradients_at_probability_one():
 def test_logit_shares_equal_the_k_by_k_sum_of_equations_5_to_8(tau1):
     z = logits(classes=6, scale=1.5)
     torch.testing.assert_close(
-        softmax_share(shares(z), z, tau1), logit_shares(entropy_shares(z), z, tau1), rtol=1e-10, atol=1e-13
+        softmax_share(class_shares(z), z, tau1), logit_shares(entropy_shares(z), z, tau1), rtol=1e-10, atol=1e-13
     )
 
 
@@ -92,7 +92,7 @@ def test_coefficients_are_what_the_closed_form_says():
 )
 def test_shares_on_logits_are_complete_and_non_negative(classes, tau1, scale, samples, seed):
     z = logits(samples, 2, classes, scale, seed)
-    on_probs = shares(z)
+    on_probs = class_shares(z)
     on_logits = softmax_share(on_probs, z, tau1)
     assert on_logits.isfinite().all()
     assert (on_logits >= 0).all()
@@ -102,8 +102,8 @@ def test_shares_on_logits_are_complete_and_non_negative(classes, tau1, scale, sa
 
 def test_a_tiny_tau_hands_each_share_to_its_own_logit():
     z = logits()
-    on_logits = softmax_share(shares(z), z, 1e-4)  # exp(1 / tau) overflows float64 by far
-    torch.testing.assert_close(on_logits, shares(z).expand(3, -1, -1, -1), rtol=1e-9, atol=1e-12)
+    on_logits = softmax_share(class_shares(z), z, 1e-4)  # exp(1 / tau) overflows float64 by far
+    torch.testing.assert_close(on_logits, class_shares(z).expand(3, -1, -1, -1), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("classes", [2, 10, 300])

@@ -8,7 +8,7 @@ from itertools import product
 import torch
 from torch import Tensor, nn
 
-from dubium.attribution._vjp import DEFAULT_MEMORY
+from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.models import cifar_resnet, cnn, resnet18
 
 MIB = 2**20

@@ -1,8 +1,10 @@
 """Checks at the public edge: everything that would otherwise become a silent mistake, or an error far away."""
 
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -11,8 +13,10 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from dubium.errors import (
     DeviceError,
     DtypeError,
+    DubiumError,
     ImagesError,
     ImagesTypeError,
+    NetworkError,
     NetworkStateError,
     OptionError,
     OutputError,
@@ -42,12 +46,13 @@ def check_images(x: object) -> None:
     if not finite.all():
         bad = (~finite).nonzero().flatten().tolist()
         raise ImagesError(
-            f"x has NaN or infinity in {number(len(bad), 'image')} of {len(x)}: index {listed(bad)}. "
+            f"x has NaN or infinity in {number(len(bad), 'image')} of {len(x)}: index {list_some(bad)}. "
             "Remove or repair those images first."
         )
 
 
-def check_posterior(posterior: object) -> None:
+def check_posterior(posterior: object, kinds: Sequence[Kind] = ()) -> None:
+    """Whether this is a collection of networks; with a warning if one network is asked for epistemic uncertainty."""
     hint = "Give a list of networks, even for one: [network]."
     if isinstance(posterior, nn.Module) and not isinstance(posterior, nn.ModuleList):
         raise PosteriorTypeError(f"The posterior is a single {type(posterior).__name__}, not a collection. {hint}")
@@ -58,6 +63,12 @@ def check_posterior(posterior: object) -> None:
         )
     if len(posterior) == 0:
         raise PosteriorError(f"The posterior is empty; at least one network is needed. {hint}")
+    if len(posterior) == 1 and "epistemic" in kinds:
+        warnings.warn(
+            "The posterior has one network: nothing disagrees with it, so epistemic uncertainty is exactly zero, "
+            "and total equals aleatoric.",
+            stacklevel=4,
+        )
 
 
 def check_network(network: object, index: int, x: Tensor, *, layers: bool) -> None:
@@ -104,8 +115,21 @@ def place(index: int, name: str, module: nn.Module) -> str:
     return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
 
 
-def check_output(logits: object, index: int, images: int, classes: int | None) -> None:
-    """Whether network `index` gave logits (B, K)."""
+@contextmanager
+def name_network(index: int, x: Tensor) -> Iterator[None]:
+    """Within the block, what a user's network raises says which network it was and what it was given."""
+    try:
+        yield
+    except DubiumError:
+        raise
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise NetworkError(
+            f"Network {index} cannot take images of shape {tuple(x.shape)}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def check_output(logits: object, index: int, images: int) -> Tensor:
+    """The output of network `index`, if it is logits (B, K)."""
     if not isinstance(logits, Tensor):
         raise OutputError(
             f"Network {index} returned a {type(logits).__name__}; a tensor of logits (B, K) is needed. "
@@ -121,20 +145,36 @@ def check_output(logits: object, index: int, images: int, classes: int | None) -
             f"Network {index} has K = {logits.shape[1]} outputs; at least two classes are needed. A single sigmoid "
             "logit z is the pair (0, z)."
         )
-    if classes is not None and logits.shape[1] != classes:
-        raise PosteriorError(
-            f"Networks disagree about the classes: network 0 has {classes}, network {index} has {logits.shape[1]}."
-        )
+    return logits
 
 
-def check_finite(logits: Logits) -> None:
-    finite = logits.isfinite().all(-1)
+def check_logits(by_network: Iterable[Tensor], expected: int) -> Logits:
+    """The logits of all networks, if there are as many as expected, of the same classes, and finite."""
+    found: list[Tensor] = []
+    for index, logits in enumerate(by_network):
+        if found and logits.shape[1] != found[0].shape[1]:
+            raise PosteriorError(
+                f"Networks disagree about the classes: network 0 has {found[0].shape[1]}, network {index} has "
+                f"{logits.shape[1]}."
+            )
+        found.append(logits)
+    if len(found) != expected:
+        raise PosteriorError(f"The posterior says it has {expected} networks, but gave {len(found)}.")
+    together = torch.stack(found)
+    finite = together.isfinite().all(-1)
     if not finite.all():
         index = int((~finite).any(1).int().argmax())
         bad = (~finite[index]).nonzero().flatten().tolist()
         raise OutputError(
-            f"Network {index} gives NaN or infinite logits for image {listed(bad)}. Has its training diverged?"
+            f"Network {index} gives NaN or infinite logits for image {list_some(bad)}. Has its training diverged?"
         )
+    if together.numel() and (together >= 0).all() and (together.sum(-1) - 1).abs().max() < 1e-5:
+        warnings.warn(  # another softmax would be put on top, and they would look far less sure than they are
+            "The networks' outputs look like probabilities: none is negative and each row sums to 1. dubium needs "
+            "logits; leave out the last softmax, or take the logarithm.",
+            stacklevel=3,
+        )
+    return together
 
 
 def check_maps(maps: object, name: str, expected: tuple[int, ...]) -> None:
@@ -142,16 +182,6 @@ def check_maps(maps: object, name: str, expected: tuple[int, ...]) -> None:
     if not isinstance(maps, Tensor) or tuple(maps.shape) != expected:
         given = tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
         raise OutputError(f"{name} returned {given}; maps (B, T, H, W) = {expected} are needed.")
-
-
-def warn_if_probabilities(logits: Tensor) -> None:
-    """A network that ends in a softmax would have another put on top, and look far less sure than it is."""
-    if logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5:
-        warnings.warn(
-            "The networks' outputs look like probabilities: none is negative and each row sums to 1. dubium needs "
-            "logits; leave out the last softmax, or take the logarithm.",
-            stacklevel=3,
-        )
 
 
 def check_kinds(kinds: object) -> tuple[Kind, ...]:
@@ -177,22 +207,9 @@ def check_number(name: str, value: object, *, above: float = 0, whole: bool = Fa
         raise OptionError(f"{name}={value!r}; {others}{noun} greater than {above} is needed.")
 
 
-def warn_if_single(posterior: Collection[nn.Module] | Posterior, kinds: Sequence[Kind]) -> None:
-    if len(posterior) == 1 and "epistemic" in kinds:
-        warnings.warn(
-            "The posterior has one network: nothing disagrees with it, so epistemic uncertainty is exactly zero, "
-            "and total equals aleatoric.",
-            stacklevel=4,
-        )
-
-
 def number(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
-def listed(indices: list[int], most: int = 5) -> str:
+def list_some(indices: list[int], most: int = 5) -> str:
     return ", ".join(map(str, indices[:most])) + (", ..." if len(indices) > most else "")
-
-
-def silent(_done: int, _all: int) -> None:
-    """No progress to report."""

@@ -9,6 +9,8 @@ and serves both; only what one has beyond the other is drawn apart. Both are oft
 give all kinds.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -20,7 +22,24 @@ FEW = 4 * PILOT  # so few classes are all traced by `classes="auto"`: comparing 
 TINY = 1e-300
 
 
-def offsets(networks: int, seed: int) -> Float[Tensor, "S 1 1"]:
+ToPixels = Callable[[Float[Tensor, "S T B K"]], Float[Tensor, "B T H W"]]
+"""The pixel maps of weights on classes."""
+
+
+def sample_classes(
+    share: Float[Tensor, "S kinds=3 B K"], classes: int | str, seed: int, to_pixels: ToPixels
+) -> tuple[Float[Tensor, "S kinds=3 B K"], Int[Tensor, " B"] | None]:
+    """The shares, moved to as many classes as `classes` says; for "auto", also how many it chose for each image."""
+    networks, _, images, every = share.shape
+    offset = start_offsets(networks, seed).to(share.device)
+    counts = torch.full((images,), min(classes, every) if isinstance(classes, int) else every)
+    if classes == "auto" and every > FEW:
+        counts = enough_classes(to_pixels(pilot_weights(share, offset)), every)
+    weights = class_weights(share, counts, offset) if bool((counts < every).any()) else share
+    return weights, counts if classes == "auto" else None
+
+
+def start_offsets(networks: int, seed: int) -> Float[Tensor, "S 1 1"]:
     """Where each network's points begin: evenly spaced, so that networks draw different classes of like ones."""
     first = torch.rand((), generator=torch.Generator().manual_seed(seed)).double() + 2**-25  # never a whole number
     return ((first + torch.arange(networks, dtype=torch.float64) / networks) % 1)[:, None, None]
@@ -44,14 +63,14 @@ def class_weights(
     per_mass = points_per_mass(common, rest, wanted)
     chances = per_mass * common
     sure = chances >= 1
-    drawn = torch.stack(
+    points = torch.stack(
         [
-            systematic(torch.cat([chances.masked_fill(sure, 0), per_mass * (own - common)], -1), offset)
+            count_points(torch.cat([chances.masked_fill(sure, 0), per_mass * (own - common)], -1), offset)
             for own in (aleatoric, epistemic)
         ],
         1,
     )  # (S, 2, B, 2 K): hits on what is common, hits on the rest
-    hits = drawn.unflatten(-1, (2, -1)).sum(-2) / per_mass[:, None]
+    hits = points.unflatten(-1, (2, -1)).sum(-2) / per_mass[:, None]
     weights = scores * (hits + (common * sure)[:, None])
     everything = wanted >= share.shape[-1]
     return torch.where(everything, share, torch.cat([weights.sum(1, keepdim=True), weights], 1))
@@ -69,7 +88,7 @@ def points_per_mass(
     return (count - apart) / left.gather(-1, apart).clamp(min=TINY)
 
 
-def systematic(chances: Float[Tensor, "S B N"], offset: Float[Tensor, "S 1 1"]) -> Float[Tensor, "S B N"]:
+def count_points(chances: Float[Tensor, "S B N"], offset: Float[Tensor, "S 1 1"]) -> Float[Tensor, "S B N"]:
     """How many of the points offset, offset + 1, ... fall on each of intervals laid end to end from 0 on."""
     ends = (chances.cumsum(-1) - offset).ceil()
     return ends.diff(dim=-1, prepend=torch.zeros_like(ends[..., :1]))

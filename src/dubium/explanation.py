@@ -48,7 +48,7 @@ class Explanation:
         tensors = {"probs": self.probs, "members": self.members}
         for part, by_kind in {"scores": self.scores, "maps": self.maps, **self.extras}.items():
             tensors |= {f"{part}/{kind}": tensor for kind, tensor in by_kind.items()}
-        about = {"format": FORMAT, "dubium": __version__, "method": self.method, "options": described(self.options)}
+        about = {"format": FORMAT, "dubium": __version__, "method": self.method, "options": describe(self.options)}
         about["input_shape"] = list(self.input_shape)
         with written_atomically(path) as beside:
             contiguous = {name: torch.as_tensor(tensor).detach().contiguous() for name, tensor in tensors.items()}
@@ -115,12 +115,12 @@ def load(path: Path | str) -> Explanation:
         ) from error
 
 
-def described(value: Any) -> Any:
+def describe(value: Any) -> Any:
     """A value as JSON can hold it: tensors and functions by what they are."""
     if isinstance(value, Mapping):
-        return {str(name): described(item) for name, item in value.items()}
+        return {str(name): describe(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [described(item) for item in value]
+        return [describe(item) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, Tensor):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 COLOURS = "inferno"
 OPACITY = 0.75
+SMALL = 96  # pixels a side, up to which pictures are shown pixel by pixel
 
 
 def picture(image: Tensor) -> Float[np.ndarray, "H W 3"]:
@@ -31,13 +32,20 @@ def picture(image: Tensor) -> Float[np.ndarray, "H W 3"]:
 
 def brightness(maps: Tensor) -> Float[np.ndarray, "H W"]:
     """A map in [0, 1] for colouring. Negative parts are 0; the top half per cent is 1, lest one pixel hide the rest."""
-    return np.clip(maps.detach().float().cpu().numpy() / brightest(maps), 0, 1)
+    return np.clip(maps.detach().float().cpu().numpy() / brightest_value(maps), 0, 1)
 
 
-def brightest(maps: Tensor) -> float:
-    """The value that is drawn brightest, and anything above it."""
+def brightest_value(maps: Tensor) -> float:
+    """The value that is drawn brightest, as is anything above it."""
     array = maps.detach().float().cpu().numpy()
     return max(float(np.quantile(array, 0.995)) or float(array.max()), 1e-12)
+
+
+def map_colours(maps: Tensor) -> Float[np.ndarray, "H W 3"]:
+    """A map in its colours alone."""
+    from matplotlib import colormaps
+
+    return np.asarray(colormaps[COLOURS](brightness(maps))[..., :3])
 
 
 def overlay(image: Tensor, maps: Tensor, opacity: float = OPACITY) -> Float[np.ndarray, "H W 3"]:
@@ -62,27 +70,37 @@ def explanation_html(explanation: "Explanation", *, most: int = 8) -> str:
         probability, label = torch.as_tensor(explanation.probs[index]).max(0)
         cells = [str(index), str(int(label)), f"{float(probability):.2f}"]
         for kind in kinds:
-            drawn = inline(explanation.maps[kind][index], f"{kind} map of image {index}") if explanation.maps else ""
-            cells.append(f"{float(explanation.scores[kind][index]):.4f}{drawn}")
+            maps = explanation.maps.get(kind)
+            element = "" if maps is None else map_element(maps[index], f"{kind} map of image {index}")
+            cells.append(f"{float(explanation.scores[kind][index]):.4f}{element}")
         lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     more = f"<p>… and {count - most} more</p>" if count > most else ""
     caption = f"{escape(explanation.method)}: {count} images, {len(explanation.members)} networks, scores in nats"
     return f"<table><caption>{caption}</caption><tr>{head}</tr>{''.join(lines)}</table>{more}"
 
 
-def inline(maps: Tensor, alt: str) -> str:
+def map_element(maps: Tensor, alt: str) -> str:
     """A map as an image element that needs no file."""
+    style = "display:block;width:112px;image-rendering:pixelated"
+    return f'<img src="{data_url(map_colours(maps))}" alt="{alt}" style="{style}">'
+
+
+def data_url(pixels: Float[np.ndarray, "H W 3"]) -> str:
+    """A picture with values in [0, 1] as a data address: PNG if it is small, else WebP."""
     import base64
     import io
 
-    from matplotlib import colormaps
     from PIL import Image
 
-    stream = io.BytesIO()
-    Image.fromarray((colormaps[COLOURS](brightness(maps))[..., :3] * 255).round().astype(np.uint8)).save(stream, "PNG")
-    source = f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
-    style = "display:block;width:112px;image-rendering:pixelated"
-    return f'<img src="{source}" alt="{alt}" style="{style}">'
+    stream, small = io.BytesIO(), is_small(pixels)
+    image = Image.fromarray((np.clip(pixels, 0, 1) * 255).round().astype(np.uint8))
+    image.save(stream, "PNG", optimize=True) if small else image.save(stream, "WEBP", quality=85)
+    return f"data:image/{'png' if small else 'webp'};base64,{base64.b64encode(stream.getvalue()).decode()}"
+
+
+def is_small(pixels: Float[np.ndarray, "H W 3"]) -> bool:
+    """Whether a picture is shown pixel by pixel."""
+    return bool(max(pixels.shape[:2]) <= SMALL)
 
 
 def explanation_figure(
@@ -119,7 +137,7 @@ def explanation_figure(
             maps = torch.as_tensor(explanation.maps[kind][index])
             axis.imshow(overlay(image, maps, opacity), interpolation="nearest")
             axis.set_title(f"{kind} {float(explanation.scores[kind][index]):.3g}", fontsize=9)
-            scale = ScalarMappable(Normalize(0, brightest(maps)), COLOURS)
+            scale = ScalarMappable(Normalize(0, brightest_value(maps)), COLOURS)
             bar = figure.colorbar(scale, ax=axis, fraction=0.046, pad=0.02)
             bar.ax.tick_params(labelsize=6)
             bar.ax.ticklabel_format(axis="y", scilimits=(-2, 2))

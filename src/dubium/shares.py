@@ -10,7 +10,7 @@ from torch import Tensor
 from dubium.types import Kind, Logits, Scores, Shares
 
 
-def shares(logits: Logits) -> Shares:
+def class_shares(logits: Logits) -> Shares:
     """Each class's part of the total, aleatoric and epistemic uncertainty, in that order.
 
     Float64 whatever comes in: the epistemic part is a small difference, and it costs nothing here.

@@ -1,7 +1,7 @@
 """The nouns. Axes: S samples, B batch, K classes, T targets, C channels, H height, W width."""
 
 from collections.abc import Callable, Iterator
-from typing import Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -18,8 +18,17 @@ Shares = Float[Tensor, "kinds=3 B K"]
 Target = Callable[[Tensor], Scores]
 """Turns a network's output into T numbers per image."""
 
-Attributor = Callable[..., Maps]
-"""`(network, x, target, **options) -> maps`: which pixels of x move each target. Options are keyword-only."""
+Attributor = Callable[..., Any]
+"""`(network, x, target, **options) -> maps`, or an `Attribution`: which pixels of x move each target. Options are
+keyword-only; one that is called `context` receives the caller's `dubium.attribution.Context`."""
+
+
+class Attribution(NamedTuple):
+    """Maps, and what else a method has found, (B, T, ...) each."""
+
+    maps: Maps
+    extras: dict[str, Tensor]
+
 
 Progress = Callable[[int, int], None]
 """Called with (steps done, steps in all)."""

@@ -5,8 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from dubium.attribution._autograd.graph import held
-from dubium.attribution._vjp import batched_vjp, slopes
+from dubium.attribution._autograd.nodes import count_graph_numbers
+from dubium.attribution._gradients import batched_vjp, gradients_at
 
 
 class Flattened(nn.Module):
@@ -127,7 +127,7 @@ def test_of_equal_maxima_the_first_is_meant():
 
 def test_a_leaf_without_a_way_to_it_has_no_slope():
     x, other = torch.randn(2, 3, requires_grad=True), torch.randn(4, requires_grad=True)
-    (found,) = slopes(x * x, [other, x], 2**20)
+    (found,) = gradients_at(x * x, [other, x], 2**20)
     assert found[0].shape == (3, 4)
     assert not found[0].any()
     torch.testing.assert_close(found[1], torch.diag_embed(2 * x.detach()).movedim(1, 0))
@@ -140,7 +140,7 @@ def test_weights_that_depend_on_x_count(function):
     x = torch.randn(1, 2, 4, 4, dtype=torch.float64, requires_grad=True)
     out = function(x)
     (expected,) = torch.autograd.grad(out.sum(), x, retain_graph=True)
-    (found,) = slopes(out.flatten()[None], [x], 2**20)
+    (found,) = gradients_at(out.flatten()[None], [x], 2**20)
     torch.testing.assert_close(found[0].sum(0), expected)
 
 
@@ -150,14 +150,14 @@ def test_slopes_that_were_taken_stay_as_they_are():
     features = x.relu()
     out = F.conv2d(features, torch.randn(3, 2, 3, 3, dtype=torch.float64)).flatten(1)
     expected = torch.autograd.grad(out.sum(), [features, x], retain_graph=True)
-    (found,) = slopes(out, [features, x], 2**20)
+    (found,) = gradients_at(out, [features, x], 2**20)
     torch.testing.assert_close([slope.sum(0) for slope in found], [*expected])
 
 
 def test_slopes_have_the_type_of_what_they_are_at():
     weight, x = torch.randn(2, 2, 3, 3), torch.randn(1, 2, 6, 6, dtype=torch.float64, requires_grad=True)
     out = (F.conv2d(x.float(), weight) + x[..., 1:-1, 1:-1]).flatten(1)  # a sum of two types
-    (found,) = slopes(out, [x], 2**20)
+    (found,) = gradients_at(out, [x], 2**20)
     (expected,) = torch.autograd.grad(out.sum(), x)
     torch.testing.assert_close(found[0].sum(0), expected, rtol=1e-5, atol=1e-5)
 
@@ -174,4 +174,4 @@ def test_targets_taken_in_parts_find_the_same_slopes():
 def test_what_is_held_counts_every_output_and_the_weights_of_convolutions():
     x = torch.randn(1, 2, 6, 6, requires_grad=True)
     out = F.linear(F.conv2d(x, torch.randn(3, 2, 3, 3)).relu().flatten(1), torch.randn(5, 48))
-    assert held(out) == x.numel() + 3 * 48 + 5 + 54
+    assert count_graph_numbers(out) == x.numel() + 3 * 48 + 5 + 54

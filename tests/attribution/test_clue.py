@@ -2,13 +2,13 @@
 
 import pytest
 import torch
+from dubium.posteriors.store import EMBEDDED
 from torch import nn
 
 import dubium
 from dubium import errors
-from dubium.attribution._counterfactual import descended, in_ball
+from dubium.attribution._counterfactual import Search, minimise_rows, start_shifts
 from dubium.models.saved_vae import load_vae
-from dubium.posteriors.store import EMBEDDED
 from tests.conftest import tiny_vae
 from tests.networks import ensemble, images, small_cnn
 
@@ -39,7 +39,7 @@ def test_each_row_settles_at_its_own_minimum_and_then_costs_nothing():
         asked.append(rows.tolist())
         return ((z - goals[rows]) ** 2).sum(1), 2 * (z - goals[rows])
 
-    values, found = descended(objective, torch.zeros_like(goals), goals, None, 4000, 0.01, lambda _step: None)
+    values, found = minimise_rows(objective, torch.zeros_like(goals), goals, Search(4000, 0.01), lambda _step: None)
     torch.testing.assert_close(found, goals, rtol=0, atol=0.15)  # where Adam turns around it is nearly still, too
     torch.testing.assert_close(values, ((found - goals) ** 2).sum(1))
     assert asked[0] == [0, 1, 2]
@@ -56,7 +56,7 @@ def test_a_step_is_adams():
         seen.append(z.clone())
         return (z**4).sum(1), 4 * z**3
 
-    descended(objective, start, start, None, 6, 0.05, lambda _step: None)
+    minimise_rows(objective, start, start, Search(6, 0.05), lambda _step: None)
     for at in seen:
         torch.testing.assert_close(at, parameter.detach(), rtol=1e-9, atol=1e-12)
         adam.zero_grad()
@@ -67,20 +67,18 @@ def test_a_step_is_adams():
 def test_delta_clue_stays_in_its_ball():
     centre = torch.zeros(4, 3, dtype=torch.float64)
     goal = torch.full((4, 3), 5.0, dtype=torch.float64)
-    _, found = descended(
+    _, found = minimise_rows(
         lambda z, rows: (((z - goal[rows]) ** 2).sum(1), 2 * (z - goal[rows])),
         centre,
         centre,
-        2.0,
-        800,
-        0.05,
+        Search(800, 0.05, radius=2.0),
         lambda _step: None,
     )
     torch.testing.assert_close(found, torch.full_like(found, 2 / 3**0.5), rtol=1e-3, atol=0)
 
 
 def test_starts_lie_in_the_ball_and_fill_it():
-    shifts = in_ball(torch.zeros(1, 2), 2.0, 4000, seed=0)
+    shifts = start_shifts(torch.zeros(1, 2), Search(1, 0.1, radius=2.0, starts=4000), seed=0)
     assert shifts.norm(dim=1).max() <= 2
     inner = (shifts.norm(dim=1) < 2**0.5).float().mean()
     assert inner == pytest.approx(0.5, abs=0.03)  # half of a disc's area

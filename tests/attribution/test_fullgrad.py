@@ -6,8 +6,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import dubium
-from dubium.attribution import fullgrad
+from dubium.attribution import Context, fullgrad
 from dubium.models import Normalized
+from dubium.models.normalized import Normalise
+from dubium.posteriors import MCDropout
 from tests.networks import Awkward, images, randomised, small_cnn
 from tests.oracles import fullgrad_map, relative_l1
 
@@ -31,7 +33,7 @@ def test_map_equals_a_loop_over_images_and_classes_in_float64(rescale, channels)
 def test_map_is_the_same_whatever_the_memory_allows_at_once(rescale):
     network, x = randomised(Awkward()), images(5, 3)
     whole = fullgrad(network, x, all_logits, rescale=rescale)
-    pieces = fullgrad(network, x, all_logits, rescale=rescale, memory=1)
+    pieces = fullgrad(network, x, all_logits, rescale=rescale, context=Context(memory=1))
     assert relative_l1(pieces, whole).max() < 1e-5
 
 
@@ -232,6 +234,67 @@ def test_the_input_term_is_taken_after_normalisation(rescale):
     for method in ("ua-backprop", "fullgrad"):
         ours, exact = (dubium.explain(p, at, method=method, rescale=rescale) for p, at in ((wrapped, x), (plain, seen)))
         torch.testing.assert_close(ours.maps["epistemic"], exact.maps["epistemic"])
-    inside = nn.Sequential(wrapped[0]).double().eval()  # further in, normalisation is a layer like any other
+    inside = nn.Sequential(wrapped[0]).double().eval()
     for network in (wrapped[0].double(), inside):
         assert dubium.fullgrad_completeness(network, x.double()).max() < 1e-8
+
+
+class Wrapper(nn.Module):
+    """A wrapper of the user's own, which no type tells apart from a network."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.inner = network
+
+    def forward(self, x):
+        return self.inner(x.clone())
+
+
+@pytest.mark.parametrize("rescale", ["reference", "none"])
+@pytest.mark.parametrize("method", ["ua-backprop", "fullgrad"])
+@pytest.mark.parametrize("wrap", [nn.Sequential, Wrapper, lambda network: Wrapper(nn.Sequential(Wrapper(network)))])
+def test_maps_do_not_depend_on_how_deep_the_normalisation_is_wrapped(wrap, method, rescale):
+    plain = [Normalized(randomised(small_cnn(3), seed), [0.5, 0.4, 0.3], [0.2, 0.3, 0.4]).eval() for seed in range(3)]
+    wrapped, x = [wrap(network).eval() for network in plain], images(2, 3)
+    ours, exact = (dubium.explain(p, x, method=method, rescale=rescale).maps for p in (wrapped, plain))
+    torch.testing.assert_close(ours, exact)
+
+
+def test_mc_dropout_of_a_normalised_network_sees_its_input_normalised():
+    network = nn.Sequential(*small_cnn(3)[:5], nn.Dropout(0.5), *small_cnn(3)[5:])
+    members = MCDropout(Normalized(randomised(network), 0.5, 0.2).eval(), samples=3)
+    x = images(2, 3)
+    seen = members.network.normalise(x)
+    ours = dubium.explain(members, x).maps
+    exact = dubium.explain(MCDropout(members.network.network, samples=3, seed=members.seed), seen).maps
+    torch.testing.assert_close(ours, exact)
+
+
+class Branches(nn.Module):
+    """The image itself and the image normalised, or normalised in two ways, or features normalised."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind, self.head = kind, nn.Linear(6, 4)
+        self.one, self.other = nn.Conv2d(3, 6, 3), nn.Conv2d(3, 6, 3)
+        self.normalise, self.differently = Normalise([0.5], [0.2]), Normalise([0.3], [0.4])
+
+    def forward(self, x):
+        if self.kind == "features":
+            return self.head(F.relu(self.normalise(self.one(x))).mean((2, 3)))
+        second = x if self.kind == "image" else self.differently(x)
+        return self.head((F.relu(self.one(self.normalise(x))) + F.relu(self.other(second))).mean((2, 3)))
+
+
+@pytest.mark.parametrize("kind", ["image", "two ways", "features"])
+def test_a_normalisation_that_not_all_of_the_image_takes_is_a_layer_like_any_other(kind):
+    network, x = randomised(Branches(kind)).double(), images(2, 3, dtype=torch.float64)
+    assert dubium.fullgrad_completeness(network, x).max() < 1e-8
+    swapped, seen = copy.deepcopy(network), fullgrad(network, x, all_logits, rescale="none")
+    for name in ("normalise", "differently"):
+        layer = getattr(swapped, name)
+        twin = nn.BatchNorm2d(6 if kind == "features" else 3, eps=0, affine=False).double().eval()
+        twin.running_mean.copy_(layer.mean.flatten().expand(twin.num_features))
+        twin.running_var.copy_(layer.std.flatten().expand(twin.num_features) ** 2)
+        setattr(swapped, name, twin)
+    torch.testing.assert_close(seen, fullgrad(swapped, x, all_logits, rescale="none"))

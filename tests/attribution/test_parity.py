@@ -8,7 +8,7 @@ from torch.nn.functional import interpolate
 
 import dubium
 from dubium.attribution import fullgrad, grad_cam, smoothgrad
-from dubium.attribution.smoothgrad import noise
+from dubium.attribution.smoothgrad import gaussian_noise
 from dubium.posteriors.stack import stack
 from dubium.shares import uncertainty_target
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
@@ -77,14 +77,14 @@ def test_ig_from_several_starts_is_their_mean():
 def test_smoothgrad_equals_a_loop_over_the_same_noise():
     networks, x = float64_case()
     result = dubium.explain(networks, x, method="smoothgrad", samples=4, sigma=0.2, seed=3)
-    shifts = 0.2 * noise(x, 4, seed=3)
+    shifts = 0.2 * gaussian_noise(x, 4, seed=3)
     saliency = captum.attr.Saliency(Uncertainty(networks))
     by_sample = [captums(saliency, x + shift) for shift in shifts]
     assert_maps(result, [torch.stack([maps[t].mean(1) for maps in by_sample]).mean(0) for t in range(3)])
 
 
 def test_smoothgrad_noise_has_the_stated_spread():
-    assert noise(images(1, 3, 32), 50, seed=0).std().item() == pytest.approx(1, abs=0.01)
+    assert gaussian_noise(images(1, 3, 32), 50, seed=0).std().item() == pytest.approx(1, abs=0.01)
 
 
 def test_grad_cam_equals_captums_for_one_network():

@@ -8,7 +8,7 @@ from scipy.ndimage import gaussian_filter
 from torch import nn
 
 import dubium
-from dubium.attribution._blur import blur_matrices, blurred
+from dubium.attribution._blur import blur_matrices, blur_with_derivative
 from tests.networks import ensemble, images
 
 SIGMAS = (0.3, 0.9, 2.0, 7.5)
@@ -45,7 +45,7 @@ def test_ig_converges_to_the_difference_from_its_start_at_second_order(start, va
 @pytest.mark.parametrize("sigma_max", [3, 20])
 def test_blur_ig_converges_to_the_difference_from_the_fully_blurred_image(sigma_max):
     networks, x = smooth_case()
-    start, _ = blurred(x, torch.tensor([float(sigma_max)], dtype=torch.float64), math.ceil(4 * sigma_max))
+    start, _ = blur_with_derivative(x, torch.tensor([float(sigma_max)], dtype=torch.float64), math.ceil(4 * sigma_max))
     exact = epistemic(networks, x) - epistemic(networks, start[0])
     coarse, fine, finest = errors(networks, x, exact, (100, 200, 400), method="blur-ig", sigma_max=float(sigma_max))
     assert coarse / fine > 3.3
@@ -72,7 +72,7 @@ def test_guided_ig_of_a_linear_target_is_weight_times_difference():
 
 
 def test_guided_ig_moves_pixels_of_small_slope_first():
-    from dubium.attribution.guided_ig import walk
+    from dubium.attribution.guided_ig import integrate_guided
 
     seen = []
 
@@ -80,7 +80,7 @@ def test_guided_ig_moves_pixels_of_small_slope_first():
         seen.append(at.clone())
         return torch.tensor([[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]])
 
-    walk(slope, torch.zeros(1, 8), torch.ones(1, 8), 100)
+    integrate_guided(slope, torch.zeros(1, 8), torch.ones(1, 8), 100)
     middle = seen[50][0]
     assert middle[0] == pytest.approx(0.52, abs=1e-6)  # ahead of the line by all that is allowed
     assert middle[-1] == pytest.approx(0.48, abs=1e-6)  # behind it by as much
@@ -90,7 +90,7 @@ def test_guided_ig_moves_pixels_of_small_slope_first():
 @pytest.mark.parametrize("sigma", SIGMAS)
 def test_blur_equals_scipys_filter_with_reflecting_ends(sigma):
     x = torch.rand(2, 3, 11, 17, dtype=torch.float64)
-    ours, _ = blurred(x, torch.tensor([sigma], dtype=torch.float64), 40)
+    ours, _ = blur_with_derivative(x, torch.tensor([sigma], dtype=torch.float64), 40)
     theirs = gaussian_filter(x.numpy(), sigma=(0, 0, sigma, sigma), mode="reflect", radius=(0, 0, 40, 40))
     torch.testing.assert_close(ours[0], torch.from_numpy(theirs), rtol=1e-9, atol=1e-12)
 
@@ -98,8 +98,8 @@ def test_blur_equals_scipys_filter_with_reflecting_ends(sigma):
 def test_the_derivative_in_sigma_equals_autograd():
     x = torch.rand(1, 1, 9, 9, dtype=torch.float64)
     sigmas = torch.tensor(SIGMAS, dtype=torch.float64)
-    _, analytic = blurred(x, sigmas, 40)
-    numeric = torch.autograd.functional.jacobian(lambda s: blurred(x, s, 40)[0], sigmas)
+    _, analytic = blur_with_derivative(x, sigmas, 40)
+    numeric = torch.autograd.functional.jacobian(lambda s: blur_with_derivative(x, s, 40)[0], sigmas)
     exact = torch.stack([numeric[i, ..., i] for i in range(len(SIGMAS))])
     torch.testing.assert_close(analytic, exact, rtol=1e-8, atol=1e-10)
 

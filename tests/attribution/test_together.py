@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from dubium.attribution.fullgrad import Ahead, fullgrad, together
+from dubium.attribution._prepared_fullgrad import keep_passes, maps_together
+from dubium.attribution.fullgrad import fullgrad
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
 
 
@@ -27,8 +28,10 @@ ALIKE = {
 }
 
 
-def passes(networks, x, rescale="reference"):
-    return [Ahead(network, x, rescale=rescale, memory=2**30) for network in networks]
+def together(networks, x, rescale="reference"):
+    passes = keep_passes(networks, x, 2**30)
+    assert len(passes) == len(networks)
+    return maps_together(passes, rescale, 2**30)
 
 
 @pytest.mark.parametrize("rescale", ["reference", "none"])
@@ -37,7 +40,7 @@ def test_maps_are_those_of_each_network(name, rescale):
     make, channels = ALIKE[name]
     networks = [randomised(network, seed).double() for seed, network in enumerate(ensemble(make))]
     x = images(2, channels, dtype=torch.float64)
-    found = together(passes(networks, x, rescale))
+    found = together(networks, x, rescale)
     for network, maps in zip(networks, found, strict=True):
         expected = fullgrad(network, x, lambda logits: logits, rescale=rescale)
         torch.testing.assert_close(maps, expected, rtol=1e-9, atol=1e-12)
@@ -53,10 +56,10 @@ def test_maps_are_those_of_each_network(name, rescale):
     ],
 )
 def test_networks_of_two_architectures_are_not_mixed(one, other):
-    assert together(passes([one.eval(), other.eval()], images(1, 2))) is None
+    assert together([one.eval(), other.eval()], images(1, 2)) is None
 
 
 def test_many_rows_go_network_by_network():
     networks = ensemble(small_cnn)
-    assert together(passes(networks, images(16))) is not None
-    assert together(passes(networks, images(17))) is None
+    assert together(networks, images(16)) is not None
+    assert together(networks, images(17)) is None

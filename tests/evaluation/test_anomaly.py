@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from dubium.errors import ImagesError, OptionError
-from dubium.evaluation.anomaly import best_boxes, box_iou, box_masks, localisation, plant
+from dubium.evaluation.metrics.anomaly import best_boxes, box_iou, box_masks, localisation, plant
 
 
 def test_a_planted_box_that_is_marked_is_found_with_iou_one():

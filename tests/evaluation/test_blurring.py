@@ -6,17 +6,17 @@ from torch import nn
 
 import dubium
 from dubium.errors import OptionError
-from dubium.evaluation.blurring import (
-    areas,
+from dubium.evaluation.metrics.blurring import (
     auc_urr,
     blurring_test,
+    image_areas,
     murr,
     pixel_counts,
     pixel_ranks,
     reduction_rates,
     sigma_grid,
 )
-from dubium.evaluation.scoring import scorer
+from dubium.evaluation.metrics.scoring import scorer
 from tests.evaluation.handmade import quarrel
 from tests.networks import ensemble, images, small_cnn
 
@@ -56,7 +56,7 @@ def test_the_area_of_a_straight_line_is_one_half():
     curves = np.linspace(1, 0, 21)[None].repeat(5, 0) * np.array([1.0, 2.0, 3.0, 4.0, 5.0])[:, None]
     rates = reduction_rates(curves)
     assert float(auc_urr(rates, 0)) == pytest.approx(0.5)
-    np.testing.assert_allclose(areas(rates), 0.5)
+    np.testing.assert_allclose(image_areas(rates), 0.5)
 
 
 def test_the_best_reduction_so_far_counts_and_never_falls_below_zero():

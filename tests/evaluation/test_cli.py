@@ -95,7 +95,7 @@ def test_methods_can_be_added_and_what_is_finished_stays(own, tmp_path):
 def test_a_folder_of_another_evaluation_is_refused(own, tmp_path):
     on_own("anomaly", own, tmp_path, "--methods", "grad")
     said = on_own("anomaly", own, tmp_path, "--methods", "grad", "--box", "4", code=2)
-    assert "box: 10 there, 4 now" in " ".join(said.split())
+    assert "box is 10 there, 4 here" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(

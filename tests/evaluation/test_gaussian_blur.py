@@ -4,8 +4,8 @@ import torch
 from scipy.ndimage import gaussian_filter
 
 from dubium.errors import OptionError
-from dubium.evaluation.blurring import sigma_grid
-from dubium.evaluation.gaussian_blur import blur_matrices, gaussian_blur
+from dubium.evaluation.metrics.blurring import sigma_grid
+from dubium.evaluation.metrics.gaussian_blur import gaussian_blur, truncated_blur_matrices
 
 
 @pytest.mark.parametrize(("height", "width"), [(28, 28), (32, 32), (7, 12), (1, 5)])
@@ -24,7 +24,9 @@ def test_sigma_zero_is_the_identity():
 
 
 def test_every_row_of_a_blur_sums_to_one():
-    assert torch.allclose(blur_matrices(9, [0.0, 0.2, 5.0, 20.0]).sum(2), torch.ones(4, 9, dtype=torch.float64))
+    assert torch.allclose(
+        truncated_blur_matrices(9, [0.0, 0.2, 5.0, 20.0]).sum(2), torch.ones(4, 9, dtype=torch.float64)
+    )
 
 
 @pytest.mark.parametrize("sigmas", [[], [-1.0], [float("nan")], [float("inf")]])

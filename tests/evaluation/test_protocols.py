@@ -3,11 +3,15 @@
 import pytest
 import torch
 
+from dubium.cli.evaluate import app
 from dubium.data import Dataset
+from dubium.errors import OptionError, UnknownNameError
 from dubium.evaluation.methods import parse_method, parse_methods
-from dubium.evaluation.protocols import Job
+from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
 from dubium.evaluation.protocols.blurring import BlurringOptions, evaluate_blurring
-from dubium.evaluation.protocols.job import metric_name, most_uncertain, shards
+from dubium.evaluation.protocols.evaluation import metric_name, shard_slices
+from dubium.evaluation.shards import file_name, method_shard
+from dubium.ranking import most_uncertain
 from tests.evaluation.handmade import quarrel
 
 
@@ -15,8 +19,8 @@ def test_blurring_of_a_quarrel_over_one_pixel(tmp_path):
     x = torch.zeros(5, 1, 8, 8)
     x[[0, 2, 3], 0, 2, 3] = torch.tensor([0.8, 1.0, 0.9])  # the other two have no uncertainty
     data = Dataset(x, None, (), "quarrel", "test")
-    job = Job(quarrel(), data, parse_methods(["grad"], 1), ("epistemic",), tmp_path)
-    found = evaluate_blurring(job, BlurringOptions(images=5, step=4.0))
+    evaluation = Evaluation(quarrel(), data, parse_methods(["grad"], 1), ("epistemic",), tmp_path)
+    found = evaluate_blurring(evaluation, BlurringOptions(images=5, step=4.0))
     assert found["notes"] == ["2 images with no epistemic uncertainty are left out."]
     assert found["images"]["index"][:3] == [2, 3, 0]  # the most uncertain first
     exact = {"value": 1.0, "low": 1.0, "high": 1.0}
@@ -32,11 +36,12 @@ def test_methods_are_parsed_once_each_with_the_control():
     parsed = parse_methods(["grad", " ua-backprop:rescale=none:tau2=.5", "grad"], 3)
     assert [method.label for method in parsed] == ["grad", "ua-backprop:rescale=none:tau2=.5", "random"]
     assert parsed[1].options == {"rescale": "none", "tau2": 0.5}
-    assert "/" not in parse_method("grad", 1).file_name
+    assert "/" not in file_name(parse_method("grad", 1).label)
 
 
 def test_shards_cover_everything_once():
-    assert [(name, rows.start, rows.stop) for name, rows in shards(25)] == [
+    named = [(method_shard("grad", rows.start).stem, rows.start, rows.stop) for rows in shard_slices(25)]
+    assert named == [
         ("00000", 0, 10),
         ("00010", 10, 20),
         ("00020", 20, 25),
@@ -49,3 +54,37 @@ def test_the_most_uncertain_come_first_and_equal_ones_in_order():
 
 def test_the_plain_name_is_the_epistemic_kind():
     assert [metric_name("iou", kind) for kind in ("epistemic", "total")] == ["iou", "iou/total"]
+
+
+def evaluation_of(x, out, labels=None):
+    data = Dataset(x, labels, ("a", "b"), "quarrel", "test")
+    return Evaluation(quarrel(), data, parse_methods(["grad"], 1), ("epistemic", "total"), out, other_data=data)
+
+
+def test_every_protocol_of_the_table_can_be_run_by_its_name(tmp_path):
+    x, labels = torch.rand(26, 1, 12, 12, generator=torch.Generator().manual_seed(0)), torch.arange(26) % 2
+    for name in PROTOCOLS:
+        options = {"masks": torch.ones(26, 12, 12, dtype=torch.bool)} if name == "masks" else {}
+        summary = run_protocol(name, evaluation_of(x, tmp_path / name, labels), scale="smoke", **options)
+        assert summary["protocol"] == name
+        metrics = set(summary["results"]["grad"])
+        assert {name.removesuffix("/total") for name in metrics if name.endswith("/total")} < metrics
+        assert (tmp_path / name / "images.csv").exists()
+
+
+def test_every_protocol_has_a_command():
+    commands = {command.callback.__name__ for command in app.registered_commands}
+    assert commands == PROTOCOLS.keys() - {"masks"}  # `anomaly --masks`
+
+
+def test_an_unknown_protocol_or_option_is_named(tmp_path):
+    evaluation = evaluation_of(torch.rand(4, 1, 8, 8), tmp_path)
+    with pytest.raises(UnknownNameError, match=r"No protocol called .bluring.\. Did you mean .blurring."):
+        run_protocol("bluring", evaluation)
+    with pytest.raises(UnknownNameError, match=r"No option of this protocol called .boxes.\. Did you mean .box."):
+        run_protocol("anomaly", evaluation, boxes=3)
+
+
+def test_a_posterior_without_doubt_has_no_sanity_check(tmp_path):
+    with pytest.raises(OptionError, match="no image to average over"):
+        run_protocol("sanity", evaluation_of(torch.zeros(4, 1, 8, 8), tmp_path), scale="smoke")

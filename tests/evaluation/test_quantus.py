@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from dubium.evaluation.anomaly import localisation
-from dubium.evaluation.sanity import effective_pixels, rank_agreement
+from dubium.evaluation.metrics.anomaly import localisation
+from dubium.evaluation.metrics.sanity import effective_pixels, rank_agreement
 
 quantus = pytest.importorskip("quantus", exc_type=ImportError)
 

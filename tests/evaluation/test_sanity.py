@@ -5,10 +5,17 @@ from scipy import stats
 
 import dubium
 from dubium.errors import OptionError
-from dubium.evaluation.calibration import calibration_error, predictive_metrics
-from dubium.evaluation.randomisation import Randomised, randomise
-from dubium.evaluation.sanity import area_left, effective_pixels, halves, rank_agreement, redrawn, uncertainty_curves
-from dubium.evaluation.scoring import scorer
+from dubium.evaluation.metrics.calibration import calibration_error, predictive_metrics
+from dubium.evaluation.metrics.randomisation import Randomised, randomise
+from dubium.evaluation.metrics.sanity import (
+    area_left,
+    effective_pixels,
+    halves,
+    rank_agreement,
+    redrawn,
+    uncertainty_curves,
+)
+from dubium.evaluation.metrics.scoring import scorer
 from tests.evaluation.handmade import quarrel
 from tests.networks import ensemble, images, small_cnn
 

@@ -1,11 +1,16 @@
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
+import torch
 
+from dubium.evaluation import calibration_error
+from dubium.evaluation.statistics import rank_correlation
 from dubium.report import write_page, write_pngs
-from dubium.report.compare import rank_correlation, write_comparison
-from dubium.run import Settings, explain_dataset, open_work
+from dubium.report.compare import write_comparison
+from dubium.report.summary import summarise_results
+from dubium.run import Settings, explain_dataset, open_results, open_work
 from tests import piles
 
 EMPTY = {"img", "meta", "link", "br", "input"}
@@ -122,3 +127,13 @@ def test_rank_correlation_is_spearmans():
     assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)
     assert rank_correlation([1, 1, 2], [5, 5, 9]) == pytest.approx(1)
     assert rank_correlation([1, 1, 1], [5, 6, 9]) == 0
+
+
+def test_the_calibration_error_is_that_of_evaluate_and_its_bins_are_named(out):
+    rows = list(open_results(out / "a").rows())
+    probs, labels = torch.from_numpy(np.stack([row.probs for row in rows])), torch.tensor([row.label for row in rows])
+    error = calibration_error(probs.double(), labels)
+    assert summarise_results(open_results(out / "a")).calibration_error == pytest.approx(error, abs=1e-12)
+    text = write_page(out / "a").read_text()
+    assert f"<b>{error:.3f}</b><span>calibration error, 15 bins</span>" in text
+    assert f"expected calibration error {error:.3f} over 15 bins" in text

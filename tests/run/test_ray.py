@@ -20,8 +20,8 @@ from dubium.cli._engine import device_for
 from dubium.data import load
 from dubium.errors import ClusterError, MissingExtraError, OptionError
 from dubium.evaluation.methods import parse_methods
-from dubium.evaluation.protocols import Job
-from dubium.evaluation.protocols.mitigation import evaluate_mitigation, options_for
+from dubium.evaluation.protocols import Evaluation
+from dubium.evaluation.protocols.mitigation import evaluate_mitigation, mitigation_options
 from dubium.executor import in_turn, thread_count
 from dubium.posteriors import load_posterior
 from dubium.run import Settings, engine_on, explain_dataset, open_work, ray_cluster
@@ -173,18 +173,19 @@ def test_a_member_whose_worker_is_killed_is_trained_to_the_same_weights(cluster,
     assert [(n["member"], n["epoch"]) for n in lines[:-1]] == [(m, e) for m in range(2) for e in range(1, 31)]
 
 
-def job_on(spread, out: Path, told: list[str]) -> Job:
+def evaluation_on(spread, out: Path, told: list[str]) -> Evaluation:
     posterior, digits = load_posterior("demo"), load("demo")
     methods = parse_methods(["ua-backprop", "grad"], 1)
-    return Job(posterior, digits, methods, ("epistemic",), out, "demo", report=told.append, spread=spread)
+    return Evaluation(posterior, digits, methods, ("epistemic",), out, "demo", on_step=told.append, executor=spread)
 
 
 def test_mitigation_trains_its_arms_there(cluster, tmp_path):
     train_set, test_set = (load("demo").subset(slice(start, None, 2)) for start in range(2))
-    options = replace(options_for("smoke", train_set), seeds=1)
+    options = mitigation_options("smoke", train_set, seeds=1)
     told = []
     for name, spread in (("here", in_turn), ("there", cluster)):
-        evaluate_mitigation(replace(job_on(spread, tmp_path / name, told), data=train_set), options, test_set)
+        evaluation = evaluation_on(spread, tmp_path / name, told)
+        evaluate_mitigation(replace(evaluation, data=train_set, other_data=test_set), options)
     assert told[-1] == "training arms: 4 of 4"
     assert contents(tmp_path / "there", "shards/**/*") == contents(tmp_path / "here", "shards/**/*")
 

@@ -7,7 +7,7 @@ from dubium.errors import FileFormatError, OptionError
 from dubium.report import write_page
 from dubium.run import Settings, explain_dataset, open_work
 from dubium.web import session as s
-from dubium.web.views import alert, blur_view, map_of, map_view, scores_view
+from dubium.web.views import alert, blur_view, map_at_image_size, map_view, scores_view
 from tests import piles
 
 
@@ -21,42 +21,42 @@ def out(tmp_path_factory):
 
 
 def test_a_sessions_images_are_the_most_uncertain_of_the_run(out):
-    session = s.open_out(out / "out", None)
+    session = s.open_results_session(out / "out", None)
     assert len(session.pictures) == 4
     assert session.name(2) == "<cat>"
-    live = s.explained(session, session.pictures[0], s.Choice())
-    kept = s.stored(session, session.pictures[0])
+    live = s.explain_item(session, session.pictures[0], s.Choice())
+    kept = s.stored_explanation(session, session.pictures[0])
     torch.testing.assert_close(live.maps["epistemic"], kept.maps["epistemic"], rtol=1e-3, atol=1e-7)
 
 
 def test_the_map_depends_on_method_and_temperature(out):
-    session = s.open_run({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
+    session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
     maps = [
-        s.explained(session, session.pictures[0], choice).maps["total"]
+        s.explain_item(session, session.pictures[0], choice).maps["total"]
         for choice in (s.Choice(), s.Choice(tau2=0.05), s.Choice(relevance="grad"), s.Choice(method="grad"))
     ]
     assert all(not torch.allclose(maps[0], other) for other in maps[1:])
 
 
 def test_blurring_nothing_changes_nothing(out):
-    session = s.open_run({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
+    session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
     item = session.pictures[0]
-    before = s.explained(session, item, s.Choice())
-    after = s.blur(session, item, before, "total", 0.0, 2.0)
+    before = s.explain_item(session, item, s.Choice())
+    after = s.blur_top_pixels(session, item, before, "total", 0.0, 2.0)
     assert after.scores["total"] == pytest.approx(float(before.scores["total"][0]), rel=1e-4)
     assert len(after.curve) == len(s.CURVE) + 1
     assert "0 % blurred" in blur_view(before, after, "total", 0.0)
 
 
 def test_the_views_say_scores_sum_and_votes(out):
-    session = s.open_run({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
+    session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
     item = session.pictures[2]
-    explanation = s.explained(session, item, s.Choice())
+    explanation = s.explain_item(session, item, s.Choice())
     text = scores_view(explanation, item, "epistemic", session.name)
     assert "the map is complete" in text
     assert "Votes of 3 networks" in text
     assert "<cat>" not in text
-    array = map_of(explanation, item, "epistemic", session.fit)
+    array = map_at_image_size(explanation, item, "epistemic", session.fit)
     assert array.shape == (12, 12)
     assert map_view(item, array, "epistemic", 0.5) != map_view(item, array, "epistemic", 0.9)
 
@@ -64,14 +64,14 @@ def test_the_views_say_scores_sum_and_votes(out):
 def test_code_is_not_run_because_results_say_so(out, tmp_path):
     named = {"factory": "tests.piles:networks"}, {"dataset": str(out / "images.npz")}
     explain_dataset(open_work(Settings(*named, top=2, input_shape=(1, 12, 12))), tmp_path)
-    session = s.open_out(tmp_path, None)
+    session = s.open_results_session(tmp_path, None)
     assert session.posterior is None
     assert "--posterior tests.piles:networks" in session.why_not
-    stored = s.explained(session, session.pictures[0], s.Choice())
+    stored = s.explain_item(session, session.pictures[0], s.Choice())
     assert stored.maps["total"].shape == (1, 12, 12)
     with pytest.raises(OptionError, match="code is never run"):
-        s.explained(session, s.Item(-1, "new.png", None, torch.rand(1, 12, 12)), s.Choice())
-    assert s.open_out(tmp_path, named[0]).posterior is not None
+        s.explain_item(session, s.Item(-1, "new.png", None, torch.rand(1, 12, 12)), s.Choice())
+    assert s.open_results_session(tmp_path, named[0]).posterior is not None
 
 
 def test_uploads_are_checked(tmp_path, monkeypatch):

@@ -1,5 +1,8 @@
 """Attribution methods: `(network, x, target, **options) -> maps`, vectorised over targets, one module each."""
 
+from dubium import registry
+from dubium.attribution._context import Context
+from dubium.attribution._resolve import load_function
 from dubium.attribution.blur_ig import blur_ig
 from dubium.attribution.clue import clue
 from dubium.attribution.clue_path import clue_path
@@ -14,32 +17,16 @@ from dubium.attribution.random import random
 from dubium.attribution.smoothgrad import smoothgrad
 from dubium.types import Attributor
 
-RELEVANCES: dict[str, Attributor] = {
-    "fullgrad": fullgrad,
-    "grad": grad,
-    "input-grad": input_grad,
-    "smoothgrad": smoothgrad,
-    "grad-cam": grad_cam,
-    "ig": ig,
-    "blur-ig": blur_ig,
-    "guided-ig": guided_ig,
-}
-"""Those that explain a logit as well as an uncertainty."""
+ATTRIBUTORS: dict[str, Attributor] = {name: load_function(path) for name, path in registry.ATTRIBUTORS.items()}
+"""All methods but UA-Backprop, by name."""
 
-BY_IMAGE: tuple[Attributor, ...] = (fullgrad, grad, input_grad)
-"""Those that know targets that differ from image to image."""
-
-ATTRIBUTORS: dict[str, Attributor] = RELEVANCES | {
-    "clue": clue,
-    "delta-clue": delta_clue,
-    "clue-path": clue_path,
-    "random": random,
-}
+RELEVANCES: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.RELEVANCES}
+"""Methods that explain a logit as well as an uncertainty."""
 
 __all__ = [
     "ATTRIBUTORS",
-    "BY_IMAGE",
     "RELEVANCES",
+    "Context",
     "blur_ig",
     "clue",
     "clue_path",

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dubium.gaussian_kernel import fold_kernels
 from dubium.types import Images
 
 
@@ -18,18 +19,10 @@ def blur_matrices(
     kernels = (-0.5 * (offsets / sigmas[:, None]) ** 2).softmax(-1)  # (n, 2 radius + 1)
     square = offsets**2
     changes = kernels * (square - (kernels * square).sum(-1, keepdim=True)) / sigmas[:, None] ** 3
-    rows = torch.arange(size, device=sigmas.device)[:, None]
-    place = (rows + offsets.long()) % (2 * size)  # reflect: ... 1 0 | 0 1 2 ... size-1 | size-1 ...
-    place = torch.where(place < size, place, 2 * size - 1 - place).expand(len(sigmas), -1, -1)
-
-    def folded(values: Float[Tensor, "n offsets"]) -> Float[Tensor, "n size size"]:
-        matrices = values.new_zeros(len(values), size, size)
-        return matrices.scatter_add_(2, place, values[:, None].expand(-1, size, -1))
-
-    return folded(kernels), folded(changes)
+    return fold_kernels(kernels, size), fold_kernels(changes, size)
 
 
-def blurred(
+def blur_with_derivative(
     x: Images, sigmas: Float[Tensor, " n"], radius: int
 ) -> tuple[Float[Tensor, "n B C H W"], Float[Tensor, "n B C H W"]]:
     """Every image blurred at every sigma, and the derivative of that in sigma."""

@@ -1,16 +1,19 @@
 """The nearest image that the posterior is sure about, sought in the latent space of a generative model."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._vjp import cost
+from dubium.attribution._budget import measure_cost
+from dubium.attribution._context import Context
+from dubium.attribution._target import target_part
 from dubium.checks import check_number
 from dubium.errors import OptionError
-from dubium.types import Images, Maps, Progress, Target
+from dubium.types import Attribution, Images, Target
 
 PATIENCE = 1e-3  # an image is done when a step moves its code by less, in L1
 BETAS, EPS = (0.9, 0.999), 1e-8  # of Adam
@@ -27,81 +30,82 @@ class Autoencoder(Protocol):
     def decode(self, z: Any) -> Any: ...
 
 
-def counterfactuals(
-    network: nn.Module,
-    x: Images,
-    target: Target,
-    vae: Autoencoder | None,
-    *,
-    steps: int,
-    lr: float,
-    memory: int,
-    progress: Progress,
-    radius: float | None = None,
-    starts: int = 1,
-    seed: int = 0,
-) -> Float[Tensor, "B T C H W"]:
-    """For each image and target the image that lowers target + mean absolute change, weighted equally.
+@dataclass(frozen=True)
+class Search:
+    """How a counterfactual is sought.
 
-    Without a radius the search begins at the image's code and is free; with one it begins at `starts` random places in
-    the ball of that radius around it, stays inside, and the best end is kept.
+    Args:
+        steps: of Adam, at most.
+        lr: its learning rate.
+        radius: of the ball of codes around the image's own in which the search stays; None for no limit.
+        starts: random places in the ball where it begins, of which the best end is kept; without a radius, the image's
+            own code.
     """
-    check_number("steps", steps, whole=True)
-    check_number("lr", lr)
-    vae, codes = checked(vae, x)
-    measured = cost(network, x, target)
-    per_image = measured.targets * starts
-    images = max(1, measured._replace(targets=1).chunks(len(x) * per_image, memory)[0] // per_image)
-    shifts = in_ball(codes, radius, starts, seed)
+
+    steps: int
+    lr: float
+    radius: float | None = None
+    starts: int = 1
+
+    def __post_init__(self) -> None:
+        check_number("steps", self.steps, whole=True)
+        check_number("lr", self.lr)
+        if self.radius is not None:
+            check_number("radius", self.radius)
+        check_number("starts", self.starts, whole=True)
+
+
+def counterfactuals(
+    network: nn.Module, x: Images, target: Target, vae: Autoencoder | None, search: Search, context: Context
+) -> Float[Tensor, "B T C H W"]:
+    """For each image and target the image that lowers target + mean absolute change, weighted equally."""
+    vae, codes = encode_images(vae, x)
+    cost = measure_cost(network, x, target)
+    per_image = cost.targets * search.starts
+    images = max(1, cost._replace(targets=1).chunks(len(x) * per_image, context.memory)[0] // per_image)
+    shifts = start_shifts(codes, search, context.seed)
     found: list[Tensor] = []
     for first in range(0, len(x), images):
-        part = x[first : first + images]
+        part, own = x[first : first + images], target_part(target, slice(first, first + images))
         index = torch.arange(len(part) * per_image, device=x.device)
-        image, which = index // per_image, index // starts % measured.targets
+        image, which = index // per_image, index // search.starts % cost.targets
         centre = codes[first : first + images][image]
 
         def objective(
             z: Codes,
             rows: Int[Tensor, " rows"],
             part: Images = part,
+            own: Target = own,
             image: Tensor = image,
             which: Tensor = which,
         ) -> tuple[Float[Tensor, " rows"], Codes]:
             def value(z: Codes) -> Float[Tensor, " rows"]:
                 changed = vae.decode(z)
-                own = target(network(changed.clone())).gather(1, which[rows, None])[:, 0]
+                scores = target_part(own, image[rows])(network(changed.clone()))
                 change: Tensor = (changed - part[image[rows]]).abs().flatten(1).mean(1)
-                return own + change
+                return scores.gather(1, which[rows, None])[:, 0] + change
 
             values, pull, *_ = torch.func.vjp(value, z)
             return values, pull(torch.ones_like(values))[0]
 
-        offset, scale = first * steps, len(part)
+        def report_step(step: int, offset: int = first * search.steps, scale: int = len(part)) -> None:
+            context.progress(offset + step * scale, len(x) * search.steps)
 
-        def tell(step: int, offset: int = offset, scale: int = scale) -> None:
-            progress(offset + step * scale, len(x) * steps)
-
-        values, z = descended(objective, centre + shifts[index % starts], centre, radius, steps, lr, tell)
-        best = values.view(-1, starts).argmin(1) + torch.arange(0, len(values), starts, device=x.device)
-        found.append(vae.decode(z[best]).view(len(part), measured.targets, *x.shape[1:]))
+        values, z = minimise_rows(objective, centre + shifts[index % search.starts], centre, search, report_step)
+        best = values.view(-1, search.starts).argmin(1) + torch.arange(0, len(values), search.starts, device=x.device)
+        found.append(vae.decode(z[best]).view(len(part), cost.targets, *x.shape[1:]))
     return torch.cat(found)
 
 
-def descended(
-    objective: Objective,
-    z: Codes,
-    centre: Codes,
-    radius: float | None,
-    steps: int,
-    lr: float,
-    tell: Callable[[int], None],
+def minimise_rows(
+    objective: Objective, z: Codes, centre: Codes, search: Search, report_step: Callable[[int], None]
 ) -> tuple[Float[Tensor, " rows"], Codes]:
     """Adam, each row for itself: the lowest value that it saw, and where. Rows that have settled cost nothing more."""
     z, best = z.clone(), z.clone()
     lowest = z.new_full((len(z),), torch.inf)
     mean, square = torch.zeros_like(z), torch.zeros_like(z)
     alive = torch.arange(len(z), device=z.device)
-    for step in range(1, steps + 1):
+    for step in range(1, search.steps + 1):
         at = z[alive]
         values, slope = objective(at, alive)
         better = values < lowest[alive]
@@ -109,21 +113,22 @@ def descended(
         mean[alive] = BETAS[0] * mean[alive] + (1 - BETAS[0]) * slope
         square[alive] = BETAS[1] * square[alive] + (1 - BETAS[1]) * slope**2
         scaled = (square[alive] / (1 - BETAS[1] ** step)).sqrt() + EPS
-        new = at - lr * mean[alive] / (1 - BETAS[0] ** step) / scaled
-        if radius is not None:
+        new = at - search.lr * mean[alive] / (1 - BETAS[0] ** step) / scaled
+        if search.radius is not None:
             away = new - centre[alive]
-            new = centre[alive] + away * (radius / away.norm(dim=1, keepdim=True).clamp(min=radius))
+            new = centre[alive] + away * (search.radius / away.norm(dim=1, keepdim=True).clamp(min=search.radius))
         z[alive] = new
-        tell(step)
+        report_step(step)
         alive = alive[(new - at).abs().sum(1) >= PATIENCE]
         if not len(alive):
-            tell(steps)
+            report_step(search.steps)
             break
     return lowest, best
 
 
-def in_ball(codes: Codes, radius: float | None, starts: int, seed: int) -> Float[Tensor, "starts latent"]:
+def start_shifts(codes: Codes, search: Search, seed: int) -> Float[Tensor, "starts latent"]:
     """Where to begin: uniform in the ball, the same for every image; without a radius, its centre."""
+    starts, radius = search.starts, search.radius
     if radius is None:
         return codes.new_zeros(starts, codes.shape[1])
     generator = torch.Generator().manual_seed(seed)
@@ -133,7 +138,7 @@ def in_ball(codes: Codes, radius: float | None, starts: int, seed: int) -> Float
     return shifts.to(codes)
 
 
-def checked(vae: Autoencoder | None, x: Images) -> tuple[Autoencoder, Codes]:
+def encode_images(vae: Autoencoder | None, x: Images) -> tuple[Autoencoder, Codes]:
     """The model and the codes of x, if it is one that fits these images."""
     if vae is None:
         raise OptionError("This method needs a generative model: vae=. Train one with `dubium train-vae`.")
@@ -152,8 +157,6 @@ def checked(vae: Autoencoder | None, x: Images) -> tuple[Autoencoder, Codes]:
     return vae, codes
 
 
-def difference(x: Images, changed: Float[Tensor, "B T C H W"], extras: dict[str, Tensor] | None) -> Maps:
-    """The channel mean of the absolute change; what was found is handed out beside it."""
-    if extras is not None:
-        extras["counterfactual"] = changed
-    return (changed - x[:, None]).abs().mean(2)
+def attribute_change(x: Images, changed: Float[Tensor, "B T C H W"]) -> Attribution:
+    """The channel mean of the absolute change, and what was found."""
+    return Attribution((changed - x[:, None]).abs().mean(2), {"counterfactual": changed})

@@ -1,65 +1,73 @@
-"""Slopes at many points per image, and the integrals along paths that are made of them."""
+"""Gradients at many points per image, and the integrals along paths that are made of them."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._vjp import cost, scored, slopes
+from dubium.attribution._budget import measure_cost
+from dubium.attribution._context import Context
+from dubium.attribution._gradients import gradients_at, scores_with_graph
+from dubium.attribution._target import target_part
 from dubium.errors import OptionError, lookup
-from dubium.types import Images, Maps, Progress, Target
+from dubium.types import Images, Maps, Target
 
-Path = Callable[[slice, Int[Tensor, " n"]], Float[Tensor, "n b C H W"]]
+Points = Callable[[slice, Int[Tensor, " n"]], Float[Tensor, "n b C H W"]]
 """Which images and which steps -> one point per step and image."""
+
+Summand = Callable[[Float[Tensor, "n b T C H W"], slice, Int[Tensor, " n"]], Tensor]
+"""Gradients at some points, their images and steps -> what is summed over the steps, (b, T, ...)."""
 
 Start = str | Tensor | Sequence[Tensor]
 STARTS = {"white": 1.0, "black": 0.0}
 
 
-def slopes_along(
-    network: nn.Module, x: Images, target: Target, path: Path, steps: int, *, memory: int, progress: Progress
-) -> Iterator[tuple[slice, Int[Tensor, " n"], Float[Tensor, "n b T C H W"]]]:
-    """Slopes of every target at every step: some images and some steps at a time, as many as memory and cache allow."""
-    points, _ = cost(network, x, target).chunks(len(x) * steps, memory)
-    images = max(1, min(len(x), points // steps))
-    count = max(1, min(steps, points // images))
-    numbers = torch.arange(steps, device=x.device)
-    for first in range(0, len(x), images):
-        which = slice(first, min(len(x), first + images))
-        for some in numbers.split(count):
-            there = path(which, some)
-            at, scores = scored(network, there.flatten(0, 1), target)
-            found = torch.cat([pulled for (pulled,) in slopes(scores, [at], memory)])
-            yield which, some, found.view(-1, *there.shape).movedim(0, 2)
-            progress(first * steps + (which.stop - first) * (int(some[-1]) + 1), len(x) * steps)
+def sum_along_path(
+    network: nn.Module, x: Images, target: Target, points: Points, steps: int, summand: Summand, context: Context
+) -> Float[Tensor, "B T *rest"]:
+    """The sum over steps of what `summand` makes of the gradients of every target at that step's points.
+
+    Some images and some steps are taken at a time, as many as memory and cache allow.
+    """
+    at_once, _ = measure_cost(network, x, target).chunks(len(x) * steps, context.memory)
+    image_count = max(1, min(len(x), at_once // steps))
+    step_count = max(1, min(steps, at_once // image_count))
+    sums: list[Tensor] = []
+    for first in range(0, len(x), image_count):
+        images = slice(first, min(len(x), first + image_count))
+        numbers = torch.arange(images.start, images.stop, device=x.device)
+        total: Tensor | None = None
+        for some in torch.arange(steps, device=x.device).split(step_count):
+            there = points(images, some)
+            own = target_part(target, numbers.repeat(len(some)))
+            leaf, scores = scores_with_graph(network, there.flatten(0, 1), own)
+            gradients = torch.cat([chunk for (chunk,) in gradients_at(scores, [leaf], context.memory)])
+            part = summand(gradients.view(-1, *there.shape).movedim(0, 2), images, some)
+            total = part if total is None else total.add_(part)
+            context.progress(first * steps + len(numbers) * (int(some[-1]) + 1), len(x) * steps)
+        assert total is not None
+        sums.append(total)
+    return torch.cat(sums)
 
 
-def straight_line(
-    network: nn.Module,
-    x: Images,
-    target: Target,
-    start: Float[Tensor, "#B C H W"],
-    steps: int,
-    *,
-    memory: int,
-    progress: Progress,
+def integrate_line(
+    network: nn.Module, x: Images, target: Target, start: Float[Tensor, "#B C H W"], steps: int, context: Context
 ) -> Float[Tensor, "B T C H W"]:
     """Integrated gradients from `start` (one image, or one per image of x) to x, by the midpoint rule."""
     start = start.expand_as(x)
 
-    def path(images: slice, some: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
+    def points(images: slice, some: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
         return start[images] + ((some + 0.5) / steps).to(x).view(-1, 1, 1, 1, 1) * (x - start)[images]
 
-    total: list[Tensor] = []
-    for _, some, found in slopes_along(network, x, target, path, steps, memory=memory, progress=progress):
-        if some[0] == 0:
-            total.append(torch.zeros_like(found[0]))
-        total[-1] += found.sum(0)
-    return torch.cat(total) * ((x - start) / steps)[:, None]
+    def sum_gradients(gradients: Float[Tensor, "n b T C H W"], *_: object) -> Float[Tensor, "b T C H W"]:
+        return gradients.sum(0)
+
+    gradients = sum_along_path(network, x, target, points, steps, sum_gradients, context)
+    return gradients * ((x - start) / steps)[:, None]
 
 
-def starts(start: Start, x: Images) -> list[Float[Tensor, "1 C H W"]]:
+def start_images(start: Start, x: Images) -> list[Float[Tensor, "1 C H W"]]:
     """The images where paths may begin, each (1, C, H, W)."""
     if isinstance(start, str):
         return [x.new_full((1, *x.shape[1:]), lookup("start", STARTS, start))]
@@ -75,6 +83,6 @@ def starts(start: Start, x: Images) -> list[Float[Tensor, "1 C H W"]]:
     return [image.to(x).view(1, *x.shape[1:]) for image in many]
 
 
-def reduced(attributions: Float[Tensor, "B T C H W"], signed: bool) -> Maps:
+def sum_channels(attributions: Float[Tensor, "B T C H W"], signed: bool) -> Maps:
     """On uncertainty, the sum over channels, which adds up to a difference; as a relevance, the mean absolute value."""
     return attributions.sum(2) if signed else attributions.abs().mean(2)

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._blur import blurred
-from dubium.attribution._paths import reduced, slopes_along
-from dubium.attribution._vjp import DEFAULT_MEMORY
-from dubium.checks import check_number, silent
-from dubium.types import Images, Maps, Progress, Target
+from dubium.attribution._blur import blur_with_derivative
+from dubium.attribution._context import DEFAULT_CONTEXT, Context
+from dubium.attribution._paths import sum_along_path, sum_channels
+from dubium.checks import check_number
+from dubium.types import Images, Maps, Target
 
 
 def blur_ig(
@@ -20,25 +20,19 @@ def blur_ig(
     *,
     steps: int = 100,
     sigma_max: float = 20.0,
-    signed: bool = True,
-    memory: int = DEFAULT_MEMORY,
-    progress: Progress = silent,
+    context: Context = DEFAULT_CONTEXT,
 ) -> Maps:
     """Credit each pixel with its part of the change while x comes into focus, from blur `sigma_max` to none."""
     check_number("steps", steps, whole=True)
     check_number("sigma_max", sigma_max)
     radius = math.ceil(4 * sigma_max)
 
-    def sigmas(some: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-        return sigma_max * (1 - (some + 0.5) / steps).to(x.dtype)  # midpoints, from blurred to sharp
+    def blur(images: slice, some: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n b C H W"], Float[Tensor, "n b C H W"]]:
+        sigmas = sigma_max * (1 - (some + 0.5) / steps).to(x.dtype)  # midpoints, from blurred to sharp
+        return blur_with_derivative(x[images], sigmas, radius)
 
-    def path(images: slice, some: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
-        return blurred(x[images], sigmas(some), radius)[0]
+    def change(gradients: Float[Tensor, "n b T C H W"], images: slice, some: Int[Tensor, " n"]) -> Tensor:
+        return torch.einsum("nbtchw,nbchw->btchw", gradients, -blur(images, some)[1])
 
-    total: list[Tensor] = []
-    for images, some, slopes in slopes_along(network, x, target, path, steps, memory=memory, progress=progress):
-        if some[0] == 0:
-            total.append(torch.zeros_like(slopes[0]))
-        _, direction = blurred(x[images], sigmas(some), radius)
-        total[-1] -= torch.einsum("nbtchw,nbchw->btchw", slopes, direction)
-    return reduced(torch.cat(total) * (sigma_max / steps), signed)
+    changes = sum_along_path(network, x, target, lambda images, some: blur(images, some)[0], steps, change, context)
+    return sum_channels(changes * (sigma_max / steps), context.signed)

@@ -1,13 +1,14 @@
 """The path integral between an image and its counterfactual (Perez et al., 2022, arXiv:2107.08756)."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
-from dubium.attribution._counterfactual import Autoencoder, counterfactuals
-from dubium.attribution._paths import reduced, straight_line
-from dubium.attribution._vjp import DEFAULT_MEMORY
-from dubium.checks import silent
-from dubium.types import Images, Maps, Progress, Target
+from dubium.attribution._context import DEFAULT_CONTEXT, Context, report_nothing
+from dubium.attribution._counterfactual import Autoencoder, Search, counterfactuals
+from dubium.attribution._paths import integrate_line, sum_channels
+from dubium.types import Attribution, Images, Target
 
 PATH_STEPS = 100
 
@@ -20,20 +21,16 @@ def clue_path(
     vae: Autoencoder | None = None,
     steps: int = 500,
     lr: float = 0.01,
-    signed: bool = True,
-    memory: int = DEFAULT_MEMORY,
-    progress: Progress = silent,
-    extras: dict[str, Tensor] | None = None,
-) -> Maps:
+    context: Context = DEFAULT_CONTEXT,
+) -> Attribution:
     """Credit each pixel with its part of the change from the image's counterfactual of CLUE to the image."""
-    changed = counterfactuals(network, x, target, vae, steps=steps, lr=lr, memory=memory, progress=progress)
-    if extras is not None:
-        extras["counterfactual"] = changed
+    changed = counterfactuals(network, x, target, vae, Search(steps, lr), context)
+    silent = replace(context, progress=report_nothing)
     by_target = []
     for t in range(changed.shape[1]):  # each target has a counterfactual, and so a path, of its own
 
-        def own(output: Tensor, t: int = t) -> Tensor:
+        def one_target(output: Tensor, t: int = t) -> Tensor:
             return target(output)[:, t : t + 1]
 
-        by_target.append(straight_line(network, x, own, changed[:, t], PATH_STEPS, memory=memory, progress=silent))
-    return reduced(torch.cat(by_target, 1), signed)
+        by_target.append(integrate_line(network, x, one_target, changed[:, t], PATH_STEPS, silent))
+    return Attribution(sum_channels(torch.cat(by_target, 1), context.signed), {"counterfactual": changed})

@@ -2,10 +2,11 @@
 
 from torch import nn
 
-from dubium.attribution._vjp import DEFAULT_MEMORY, batched_vjp
+from dubium.attribution._context import DEFAULT_CONTEXT, Context
+from dubium.attribution._gradients import batched_vjp
 from dubium.types import Images, Maps, Target
 
 
-def grad(network: nn.Module, x: Images, target: Target, *, memory: int = DEFAULT_MEMORY) -> Maps:
+def grad(network: nn.Module, x: Images, target: Target, *, context: Context = DEFAULT_CONTEXT) -> Maps:
     """Credit each pixel with the steepness of each target there."""
-    return batched_vjp(network, x, target, memory=memory).abs_().mean(2)
+    return batched_vjp(network, x, target, memory=context.memory).abs_().mean(2)

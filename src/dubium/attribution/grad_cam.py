@@ -10,7 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.nn.modules.conv import _ConvNd
 
-from dubium.attribution._vjp import DEFAULT_MEMORY, cost, scored, slopes
+from dubium.attribution._budget import measure_cost
+from dubium.attribution._context import DEFAULT_CONTEXT, Context
+from dubium.attribution._gradients import gradients_at, scores_with_graph, split_images
 from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.posteriors.stack import Stack
 from dubium.types import Images, Maps, Target
@@ -19,7 +21,7 @@ Layer = str | nn.Module | None
 
 
 def grad_cam(
-    network: nn.Module, x: Images, target: Target, *, layer: Layer = None, memory: int = DEFAULT_MEMORY
+    network: nn.Module, x: Images, target: Target, *, layer: Layer = None, context: Context = DEFAULT_CONTEXT
 ) -> Maps:
     """Credit each pixel with the features above it, weighted by how much each channel moves the target.
 
@@ -27,22 +29,22 @@ def grad_cam(
     than one pixel. Of a stacked posterior each network has one, and their maps are averaged.
     """
     members = list(network.networks) if isinstance(network, Stack) else [network]
-    chosen = {chosen_layer(member, x[:1], layer) for member in members}
-    images, _ = cost(network, x, target).chunks(len(x), memory)
+    layers = {find_layer(member, x[:1], layer) for member in members}
+    images, _ = measure_cost(network, x, target).chunks(len(x), context.memory)
     maps: list[Maps] = []
-    for part in x.split(images):
-        with watched(chosen) as features:
-            _, scores = scored(network, part, target)
-        last = list(features.values())
+    for part, own in split_images(x, target, images):
+        with record_features(layers) as recorded:
+            _, scores = scores_with_graph(network, part, own)
+        last = list(recorded.values())
         rows = []
-        for gradients in slopes(scores, [probe for _, probe in last], memory):
-            cams = [weighted(g, features, part) for g, (features, _) in zip(gradients, last, strict=True)]
+        for gradients in gradients_at(scores, [probe for _, probe in last], context.memory):
+            cams = [activation_map(g, features, part) for g, (features, _) in zip(gradients, last, strict=True)]
             rows.append(torch.stack(cams).mean(0))
         maps.append(torch.cat(rows).movedim(0, 1))
     return torch.cat(maps)
 
 
-def weighted(
+def activation_map(
     gradient: Float[Tensor, "t B c h w"], features: Float[Tensor, "B c h w"], x: Images
 ) -> Float[Tensor, "t B H W"]:
     """The positive part of the features' sum, each channel by its mean gradient, at the size of the image."""
@@ -51,7 +53,7 @@ def weighted(
 
 
 @contextmanager
-def watched(layers: Iterable[nn.Module]) -> Iterator[dict[nn.Module, tuple[Tensor, Tensor]]]:
+def record_features(layers: Iterable[nn.Module]) -> Iterator[dict[nn.Module, tuple[Tensor, Tensor]]]:
     """Within, a forward pass keeps the output of each layer's last execution, and a probe that was added to it."""
     found: dict[nn.Module, tuple[Tensor, Tensor]] = {}
 
@@ -75,7 +77,7 @@ def watched(layers: Iterable[nn.Module]) -> Iterator[dict[nn.Module, tuple[Tenso
             handle.remove()
 
 
-def chosen_layer(network: nn.Module, x: Images, layer: Layer) -> nn.Module:
+def find_layer(network: nn.Module, x: Images, layer: Layer) -> nn.Module:
     """The layer of that name, or the convolution that this network executes last."""
     named: dict[str, nn.Module] = {name: module for name, module in network.named_modules() if name}
     if isinstance(layer, nn.Module):
@@ -89,7 +91,7 @@ def chosen_layer(network: nn.Module, x: Images, layer: Layer) -> nn.Module:
         if layer not in named:
             raise UnknownNameError(unknown("layer", layer, named))
         return named[layer]
-    with watched(module for module in network.modules() if isinstance(module, _ConvNd)) as ran:
+    with record_features(module for module in network.modules() if isinstance(module, _ConvNd)) as ran:
         network(x.clone())
     if not ran:
         raise OptionError(f"{type(network).__name__} executes no convolution. Name a layer with layer=.")

@@ -6,10 +6,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._paths import Start, reduced, starts
-from dubium.attribution._vjp import DEFAULT_MEMORY, cost, scored
-from dubium.checks import check_number, silent
-from dubium.types import Images, Maps, Progress, Target
+from dubium.attribution._budget import measure_cost
+from dubium.attribution._context import DEFAULT_CONTEXT, Context
+from dubium.attribution._gradients import scores_with_graph
+from dubium.attribution._paths import Start, start_images, sum_channels
+from dubium.attribution._target import target_part
+from dubium.checks import check_number
+from dubium.types import Images, Maps, Target
 
 FRACTION = 0.25  # of the pixels, those of least slope, move first
 DISTANCE = 0.02  # how far a pixel may stray from the straight line
@@ -25,19 +28,17 @@ def guided_ig(
     *,
     steps: int = 100,
     start: Start = "white",
-    signed: bool = True,
-    memory: int = DEFAULT_MEMORY,
-    progress: Progress = silent,
+    context: Context = DEFAULT_CONTEXT,
 ) -> Maps:
     """Credit each pixel with its part of the change along a path that moves pixels of small slope first.
 
     Each image and target has a path of its own; several starts are averaged.
     """
     check_number("steps", steps, whole=True)
-    origins = starts(start, x)
-    measured = cost(network, x, target)
-    pairs = torch.cartesian_prod(torch.arange(len(x)), torch.arange(measured.targets)).to(x.device)
-    size, _ = measured._replace(targets=1).chunks(len(pairs), memory)
+    origins = start_images(start, x)
+    cost = measure_cost(network, x, target)
+    pairs = torch.cartesian_prod(torch.arange(len(x)), torch.arange(cost.targets)).to(x.device)
+    size, _ = cost._replace(targets=1).chunks(len(pairs), context.memory)
     total = x.new_zeros(len(pairs), *x.shape[1:])
     for origin in origins:
         for first in range(0, len(pairs), size):
@@ -45,23 +46,25 @@ def guided_ig(
             end = x[image].flatten(1)
             begin = origin.flatten(1).expand_as(end)
 
-            def slope(at: Rows, which: Int[Tensor, " rows"] = which) -> Rows:
-                return own_slope(network, at.view(-1, *x.shape[1:]), target, which).flatten(1)
+            own = target_part(target, image)
 
-            total[first : first + size] += walk(slope, begin, end, steps).view(-1, *x.shape[1:])
-            progress(min(first + size, len(pairs)), len(pairs))
-    attributions = total.view(len(x), measured.targets, *x.shape[1:]) / len(origins)
-    return reduced(attributions, signed)
+            def slope(at: Rows, own: Target = own, which: Int[Tensor, " rows"] = which) -> Rows:
+                return row_slope(network, at.view(-1, *x.shape[1:]), own, which).flatten(1)
+
+            total[first : first + size] += integrate_guided(slope, begin, end, steps).view(-1, *x.shape[1:])
+            context.progress(min(first + size, len(pairs)), len(pairs))
+    attributions = total.view(len(x), cost.targets, *x.shape[1:]) / len(origins)
+    return sum_channels(attributions, context.signed)
 
 
-def own_slope(network: nn.Module, at: Images, target: Target, which: Int[Tensor, " B"]) -> Images:
-    """The slope, at each point, of that point's own target."""
-    at, scores = scored(network, at, target)
+def row_slope(network: nn.Module, at: Images, target: Target, which: Int[Tensor, " B"]) -> Images:
+    """The gradient, at each point, of that point's own target."""
+    leaf, scores = scores_with_graph(network, at, target)
     own = torch.zeros_like(scores).scatter_(1, which[:, None], 1)
-    return torch.autograd.grad(scores, at, own)[0]  # autograd's: pixels are sorted by slopes, to the last bit
+    return torch.autograd.grad(scores, leaf, own)[0]  # autograd's: pixels are sorted by slopes, to the last bit
 
 
-def walk(slope: Slope, begin: Rows, end: Rows, steps: int) -> Rows:
+def integrate_guided(slope: Slope, begin: Rows, end: Rows, steps: int) -> Rows:
     """Go from `begin` to `end`, an equal L1 distance a step; sum slope times movement.
 
     In each step the pixels of least slope go as far ahead as `DISTANCE` allows, then the next, until the distance of
@@ -79,7 +82,7 @@ def walk(slope: Slope, begin: Rows, end: Rows, steps: int) -> Rows:
         left = (end - at).abs().sum(1) - whole * (1 - done)  # distance still to cover in this step
         waiting = at != ahead
         while (active := (left > 1e-6 * whole) & waiting.any(1)).any():
-            least = smallest(slopes, waiting) & active[:, None]
+            least = has_small_slope(slopes, waiting) & active[:, None]
             gap = ((ahead - at).abs() * least).sum(1)
             share = torch.where(gap > 0, left / gap, torch.inf).clamp(max=1)
             at = torch.where(least, at + share[:, None] * (ahead - at), at)
@@ -89,8 +92,8 @@ def walk(slope: Slope, begin: Rows, end: Rows, steps: int) -> Rows:
     return moved
 
 
-def smallest(slopes: Rows, waiting: Bool[Tensor, "rows N"]) -> Bool[Tensor, "rows N"]:
-    """The waiting pixels among the `FRACTION` of least absolute slope; those that wait no more count as largest."""
+def has_small_slope(slopes: Rows, waiting: Bool[Tensor, "rows N"]) -> Bool[Tensor, "rows N"]:
+    """Whether a pixel waits, and is among the `FRACTION` of least absolute slope of those that wait."""
     size = slopes.abs().masked_fill(~waiting, torch.inf)
     limit = size.kthvalue(1 + int(FRACTION * (size.shape[1] - 1)), dim=1, keepdim=True).values
     return (size <= limit) & waiting

@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-from dubium.attribution._paths import Start, reduced, starts, straight_line
-from dubium.attribution._vjp import DEFAULT_MEMORY
-from dubium.checks import check_number, silent
-from dubium.types import Images, Maps, Progress, Target
+from dubium.attribution._context import DEFAULT_CONTEXT, Context
+from dubium.attribution._paths import Start, integrate_line, start_images, sum_channels
+from dubium.checks import check_number
+from dubium.types import Images, Maps, Target
 
 
 def ig(
@@ -16,12 +16,9 @@ def ig(
     *,
     steps: int = 100,
     start: Start = "white",
-    signed: bool = True,
-    memory: int = DEFAULT_MEMORY,
-    progress: Progress = silent,
+    context: Context = DEFAULT_CONTEXT,
 ) -> Maps:
     """Credit each pixel with its part of the change from a start image to x; several starts are averaged."""
     check_number("steps", steps, whole=True)
-    origins = starts(start, x)
-    each = [straight_line(network, x, target, origin, steps, memory=memory, progress=progress) for origin in origins]
-    return reduced(torch.stack(each).mean(0), signed)
+    by_start = [integrate_line(network, x, target, begin, steps, context) for begin in start_images(start, x)]
+    return sum_channels(torch.stack(by_start).mean(0), context.signed)

@@ -4,10 +4,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._paths import slopes_along
-from dubium.attribution._vjp import DEFAULT_MEMORY
-from dubium.checks import check_number, silent
-from dubium.types import Images, Maps, Progress, Target
+from dubium.attribution._context import DEFAULT_CONTEXT, Context
+from dubium.attribution._paths import sum_along_path
+from dubium.checks import check_number
+from dubium.types import Images, Maps, Target
 
 
 def smoothgrad(
@@ -17,27 +17,23 @@ def smoothgrad(
     *,
     samples: int = 50,
     sigma: float = 0.1,
-    seed: int = 0,
-    memory: int = DEFAULT_MEMORY,
-    progress: Progress = silent,
+    context: Context = DEFAULT_CONTEXT,
 ) -> Maps:
     """Credit each pixel with the mean steepness of each target around x."""
     check_number("samples", samples, whole=True)
     check_number("sigma", sigma)
-    shifts = sigma * noise(x, samples, seed)
+    shifts = sigma * gaussian_noise(x, samples, context.seed)
 
-    def path(images: slice, some: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
-        return x[images] + shifts[some][:, None]
+    def points(images: slice, steps: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
+        return x[images] + shifts[steps][:, None]
 
-    total: list[Tensor] = []
-    for _, some, slopes in slopes_along(network, x, target, path, samples, memory=memory, progress=progress):
-        if some[0] == 0:
-            total.append(torch.zeros_like(slopes[0, :, :, 0]))
-        total[-1] += slopes.abs_().mean(3).sum(0)
-    return torch.cat(total) / samples
+    def steepness(gradients: Float[Tensor, "n b T C H W"], *_: object) -> Float[Tensor, "b T H W"]:
+        return gradients.abs_().mean(3).sum(0)
+
+    return sum_along_path(network, x, target, points, samples, steepness, context) / samples
 
 
-def noise(x: Images, samples: int, seed: int) -> Float[Tensor, "samples C H W"]:
+def gaussian_noise(x: Images, samples: int, seed: int) -> Float[Tensor, "samples C H W"]:
     """The same draws for every image: a map then depends on its image alone, not on its place in the batch."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(samples, *x.shape[1:], generator=generator, dtype=torch.float64).to(x)

@@ -91,9 +91,9 @@ def has_option(method: str, option: str) -> bool:
 
 def check_option(method: str, option: str) -> None:
     """Raise an error that lists the method's options if this is not one of them."""
-    from dubium._explain import chosen
+    from dubium._explain import choose_method
 
-    chosen(method, {option: "fullgrad" if option == "relevance" else None}, 1)
+    choose_method(method, {option: "fullgrad" if option == "relevance" else None}, 1)
 
 
 def titles(sides: tuple[str, str], methods: tuple[str, ...]) -> tuple[str, str]:

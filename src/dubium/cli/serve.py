@@ -26,17 +26,18 @@ def serve(
 ) -> None:
     """Explore one image at a time in the browser, live: kinds, methods, temperatures, blurring, votes."""
     from dubium.run.store import has_results
-    from dubium.web import open_out, open_run
+    from dubium.web import open_posterior_session, open_results_session
     from dubium.web import serve as serve_page
     from dubium.web.session import with_images
 
     if run and has_results(run):
-        session = open_out(Path(run), o.posterior_settings(None, posterior, weights, mean, std) if posterior else None)
+        named = o.posterior_settings(None, posterior, weights, mean, std) if posterior else None
+        session = open_results_session(Path(run), named)
         if images or dataset:
             session = with_images(session, o.image_settings(None, images, dataset))
     else:
-        named = o.image_settings(run, images, dataset) if images or o.dataset_for(run, dataset) else None
-        session = open_run(o.posterior_settings(run, posterior, weights, mean, std), named)
+        shown = o.image_settings(run, images, dataset) if images or o.dataset_for(run, dataset) else None
+        session = open_posterior_session(o.posterior_settings(run, posterior, weights, mean, std), shown)
     if host not in HERE:
         typer.echo(f"dubium: anyone who can reach {host} can use this page and upload images.", err=True)
     serve_page(session, host=host, port=port, open_browser=browser, started=print_address)

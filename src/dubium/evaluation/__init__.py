@@ -1,12 +1,12 @@
 """Protocols that judge attribution methods, as pure functions; `protocols` runs them end to end."""
 
-from dubium.evaluation.anomaly import best_boxes, box_iou, localisation, plant
-from dubium.evaluation.blurring import auc_urr, blurring_test, murr, pixel_counts, reduction_rates, sigma_grid
-from dubium.evaluation.calibration import calibration_error, predictive_metrics
-from dubium.evaluation.gaussian_blur import gaussian_blur
-from dubium.evaluation.randomisation import Randomised, randomise
-from dubium.evaluation.sanity import effective_pixels, halves, rank_agreement, redrawn, uncertainty_curves
-from dubium.evaluation.scoring import scorer
+from dubium.evaluation.metrics.anomaly import best_boxes, box_iou, localisation, plant
+from dubium.evaluation.metrics.blurring import auc_urr, blurring_test, murr, pixel_counts, reduction_rates, sigma_grid
+from dubium.evaluation.metrics.calibration import calibration_error, predictive_metrics
+from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
+from dubium.evaluation.metrics.randomisation import Randomised, randomise
+from dubium.evaluation.metrics.sanity import effective_pixels, halves, rank_agreement, redrawn, uncertainty_curves
+from dubium.evaluation.metrics.scoring import scorer
 from dubium.evaluation.statistics import band, bootstrap, compare, holm, mean_interval, signed_rank
 
 __all__ = [

@@ -1,15 +1,15 @@
 """Methods with their options, as a command line names them: `ua-backprop:rescale=none`."""
 
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
+from dubium._explain import choose_method, explain
 from dubium.errors import OptionError
-from dubium._explain import chosen, explain
 from dubium.models import load_vae
+from dubium.option_text import parse_value
 from dubium.types import Images, Kind, Posterior
 
 CONTROL = "random"
@@ -28,14 +28,15 @@ class Method:
     name: str
     options: dict[str, Any]
 
-    @property
-    def file_name(self) -> str:
-        """The label, fit for a file."""
-        return "".join(c if c.isalnum() or c in "-._=" else "_" for c in self.label)
-
 
 def parse_methods(texts: Iterable[str], channels: int, *, control: bool = True) -> tuple[Method, ...]:
-    """Methods, each checked and each once; the random map is always among them, as the control."""
+    """Methods from their texts, each checked and each once.
+
+    Args:
+        texts: such as `ua-backprop:rescale=none`.
+        channels: of the images, which some defaults depend on.
+        control: add the random map.
+    """
     labels = dict.fromkeys(text.strip() for text in texts if text.strip())
     labels |= dict.fromkeys([CONTROL] * control)
     return tuple(parse_method(label, channels) for label in labels)
@@ -49,24 +50,14 @@ def parse_method(text: str, channels: int) -> Method:
         option, equals, value = pair.partition("=")
         if not equals:
             raise OptionError(f"The method {text!r} has the part {pair!r}; expected name:option=value:option=value.")
-        options[option] = load_vae(value) if option == "vae" else _value(value)
-    chosen(name, options, channels)  # raises what a user should know before anything is computed
+        options[option] = load_vae(value) if option == "vae" else parse_value(value)
+    choose_method(name, options, channels)  # raises what a user should know before anything is computed
     return Method(text, name, options)
 
 
-def maps_of(
+def explain_maps(
     posterior: Posterior, x: Images, method: Method, kinds: Sequence[Kind], *, seed: int = 0
-) -> dict[Kind, Tensor]:
-    """One map an image and kind."""
-    found = explain(posterior, x, method=method.name, kinds=kinds, seed=seed, **method.options)
-    return {kind: found.maps[kind] for kind in kinds}
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        try:
-            return float(text)  # .5 is a number to people, not to JSON
-        except ValueError:
-            return text
+) -> dict[str, Tensor]:
+    """Maps (B, H, W) of one method, by kind."""
+    maps = explain(posterior, x, method=method.name, kinds=kinds, seed=seed, **method.options).maps
+    return {kind: maps[kind] for kind in kinds}

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dubium.evaluation.blurring import pixel_counts, pixel_ranks
-from dubium.evaluation.gaussian_blur import gaussian_blur
-from dubium.evaluation.statistics import bootstrap, mean
 from dubium._explain import explain, uncertainty
+from dubium.evaluation.metrics.blurring import pixel_counts, pixel_ranks
+from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
+from dubium.evaluation.statistics import bootstrap, mean
 from dubium.types import Images
 
 SIZE, CLASSES, MEMBERS = 10, 4, 3

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dubium.errors import OptionError
 
@@ -52,18 +52,40 @@ def median(values: Array, axis: int) -> Array:
 def bootstrap(
     values: Array, statistic: Statistic, *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL
 ) -> Interval:
-    """Percentile interval of a statistic under resampling of the images, which stand on the first axis."""
-    value = float(statistic(_images(values), 0))
-    drawn = resampled([values], statistic, resamples, seed)[0]
-    return Interval(value, *_percentiles(drawn, level))
+    """Percentile interval of a statistic under resampling of the images.
+
+    Args:
+        values: one number or one curve for each image, images on the first axis.
+        statistic: `(values, axis) -> numbers`, such as `mean` or `murr`.
+        resamples: how often the images are drawn again, with replacement.
+        seed: of the draws.
+        level: of confidence.
+
+    Returns:
+        The statistic of `values` with its interval.
+
+    Example:
+        >>> bootstrap(np.full(20, 3.0), np.median)
+        Interval(value=3.0, low=3.0, high=3.0)
+    """
+    value = float(statistic(_check_not_empty(values), 0))
+    estimates = resample_statistic([values], statistic, resamples, seed)[0]
+    return Interval(value, *_percentiles(estimates, level))
 
 
 def band(
     values: Array, statistic: Statistic, *, resamples: int = RESAMPLES, seed: int = 0, level: float = LEVEL
 ) -> tuple[Array, Array, Array]:
-    """A curve (images, steps) -> its statistic at every step, with the low and high end of each step's interval."""
-    drawn = resampled([_images(values)], statistic, resamples, seed)[0]
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    """The statistic of curves at every step, with its percentile interval.
+
+    Args:
+        values: (images, steps).
+
+    Returns:
+        The statistic, the low and the high end of its interval, each (steps,); other arguments as of `bootstrap`.
+    """
+    estimates = resample_statistic([_check_not_empty(values)], statistic, resamples, seed)[0]
+    low, high = np.quantile(estimates, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return np.asarray(statistic(values, 0)), low, high
 
 
@@ -79,19 +101,23 @@ def compare(
 ) -> Comparison:
     """`statistic(a) - statistic(b)` under a paired bootstrap, and a signed-rank test on the images' own differences.
 
-    `per_image` are the numbers to test where `a` and `b` are curves.
+    Args:
+        a: one number or one curve for each image.
+        b: of the same images, in the same order.
+        statistic: `(values, axis) -> numbers`.
+        per_image: the numbers to test where `a` and `b` are curves.
     """
     if len(a) != len(b):
         raise OptionError(f"{len(a)} and {len(b)} values cannot be paired; both must be of the same images.")
-    value = float(statistic(_images(a), 0)) - float(statistic(b, 0))
-    in_a, in_b = resampled([a, b], statistic, resamples, seed)
+    value = float(statistic(_check_not_empty(a), 0)) - float(statistic(b, 0))
+    in_a, in_b = resample_statistic([a, b], statistic, resamples, seed)
     first, second = per_image or (a, b)
     p, effect = signed_rank(first - second, seed=seed)
     return Comparison(Interval(value, *_percentiles(in_a - in_b, level)), p, effect, len(a))
 
 
-def resampled(samples: Sequence[Array], statistic: Statistic, resamples: int, seed: int) -> list[Array]:
-    """The statistic of each sample in every resample; all samples are drawn alike, image by image."""
+def resample_statistic(samples: Sequence[Array], statistic: Statistic, resamples: int, seed: int) -> list[Array]:
+    """The statistic of each sample in every resample, (resamples, ...); all samples take the same images."""
     images = len(samples[0])
     rows = np.random.default_rng(seed).integers(images, size=(resamples, images))
     chunk = max(1, AT_ONCE // max(1, samples[0].size))
@@ -103,6 +129,10 @@ def signed_rank(differences: Array, *, flips: int = FLIPS, seed: int = 0) -> tup
     """Wilcoxon's signed-rank test by flipping signs: two-sided p, and the rank-biserial correlation.
 
     Exact up to 12 differences that are not zero; zeros say nothing and are left out.
+
+    Example:
+        >>> signed_rank(np.array([1.0, 2.0, 3.0, 4.0, 5.0]))
+        (0.0625, 1.0)
     """
     found = differences[differences != 0]
     if not len(found):
@@ -119,7 +149,12 @@ def signed_rank(differences: Array, *, flips: int = FLIPS, seed: int = 0) -> tup
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """p-values corrected for how many there are (Holm, 1979)."""
+    """p-values corrected for how many there are (Holm, 1979).
+
+    Example:
+        >>> holm([0.25, 0.5])
+        [0.5, 0.5]
+    """
     order = sorted(range(len(p_values)), key=lambda i: p_values[i])
     corrected, highest = [0.0] * len(p_values), 0.0
     for position, index in enumerate(order):
@@ -135,9 +170,22 @@ def tied_ranks(values: Array) -> Array:
     return np.asarray((last - (counts - 1) / 2)[which])
 
 
+def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
+    """Spearman's correlation, with mean ranks for ties; 0 where one of the two is constant.
+
+    Example:
+        >>> rank_correlation([1, 2, 3], [9, 5, 1])
+        -1.0
+    """
+    first, second = (tied_ranks(np.asarray(values, np.float64)) for values in (a, b))
+    first, second = first - first.mean(), second - second.mean()
+    norm = float(np.sqrt((first @ first) * (second @ second)))
+    return float(first @ second) / norm if norm > 0 else 0.0
+
+
 def mean_interval(values: Array, *, level: float = LEVEL) -> Interval:
-    """Mean of a few runs with Student's interval; a bootstrap of five would be far too narrow."""
-    value, count = float(np.mean(_images(values))), len(values)
+    """Mean of a few runs with Student's interval; a bootstrap of five numbers would be far too narrow."""
+    value, count = float(np.mean(_check_not_empty(values))), len(values)
     if count == 1:
         return Interval(value, value, value)
     half = student_quantile((1 + level) / 2, count - 1) * float(np.std(values, ddof=1)) / math.sqrt(count)
@@ -152,12 +200,12 @@ def student_quantile(p: float, freedom: int) -> float:
     return float(math.sqrt(freedom) * math.tan(angles[min(at, len(angles) - 1)]))
 
 
-def _percentiles(drawn: Array, level: float) -> tuple[float, float]:
-    low, high = np.quantile(drawn, [(1 - level) / 2, (1 + level) / 2])
+def _percentiles(estimates: Array, level: float) -> tuple[float, float]:
+    low, high = np.quantile(estimates, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
 
-def _images(values: Array) -> Array:
+def _check_not_empty(values: Array) -> Array:
     if not len(values):
         raise OptionError("There is no image to average over: every image was left out, or none was given.")
     return values

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -12,15 +13,18 @@ from typing import Any
 import numpy as np
 import torch
 
+from dubium.errors import FileFormatError
 from dubium.evaluation.statistics import Array, Statistic, bootstrap, compare, holm, mean_interval
 from dubium.files import write_atomically, write_json
 
 FORMAT = 1
+FILE = "summary.json"
 
 
 @dataclass(frozen=True)
-class Measured:
-    """One metric of one method: what the statistic is taken of (images first), and a number an image to test with."""
+class Measurement:
+    """One metric of one method: the values of which a statistic is taken (images on the first axis), and one number for
+    each image, for tests between methods."""
 
     values: Array
     statistic: Statistic
@@ -29,45 +33,48 @@ class Measured:
 
 
 @dataclass
-class Summary:
-    """All that a run found; `results[method][metric]` is {"value", "low", "high"}."""
+class EvaluationSummary:
+    """What a protocol measured: `images` describes them, `measurements[method][metric]` holds the values."""
 
     protocol: str
     settings: dict[str, Any]
     images: dict[str, list[Any]]
-    measured: dict[str, dict[str, Measured]]
-    few: bool = False  # a handful of runs instead of images: Student's intervals instead of the bootstrap
+    measurements: dict[str, dict[str, Measurement]]
+    few_runs: bool = False  # a handful of runs instead of images: Student's intervals instead of the bootstrap
     notes: list[str] = field(default_factory=list)
-    more: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)  # further keys of summary.json
 
     def write(self, folder: Path) -> dict[str, Any]:
-        """`summary.json`, `results.csv`, `comparisons.csv` and `images.csv`."""
+        """Write `summary.json`, `results.csv`, `comparisons.csv` and `images.csv`; return what is in the first.
+
+        `results[method][metric]` there is {"value", "low", "high"}.
+        """
         results = {
             method: {metric: self._interval(found) for metric, found in metrics.items()}
-            for method, metrics in self.measured.items()
+            for method, metrics in self.measurements.items()
         }
         per_image = {
-            method: {metric: [_number(v) for v in found.per_image] for metric, found in metrics.items()}
-            for method, metrics in self.measured.items()
+            method: {metric: [_json_number(v) for v in found.per_image] for metric, found in metrics.items()}
+            for method, metrics in self.measurements.items()
         }
         better = {
             metric: "higher" if found.higher_is_better else "lower"
-            for metrics in self.measured.values()
+            for metrics in self.measurements.values()
             for metric, found in metrics.items()
             if found.higher_is_better is not None
         }
-        comparisons = compared(self.measured, few=self.few)
+        comparisons = compare_methods(self.measurements, few_runs=self.few_runs)
         content = {
             "format": FORMAT,
             "protocol": self.protocol,
             "settings": self.settings,
-            "versions": versions(),
+            "versions": library_versions(),
             "results": results,
             "better": better,
             "comparisons": comparisons,
             "notes": self.notes,
             "images": {**self.images, "values": per_image},
-            **self.more,
+            **self.extra,
         }
         rows = [
             {"method": method, "metric": metric, **interval}
@@ -77,32 +84,48 @@ class Summary:
         write_csv(folder / "results.csv", rows)
         write_csv(folder / "comparisons.csv", comparisons)
         write_csv(folder / "images.csv", _image_rows(self.images, per_image))
-        write_json(folder / "summary.json", content)
+        write_json(folder / FILE, content)
         return content
 
-    def _interval(self, found: Measured) -> dict[str, float]:
-        return asdict(mean_interval(found.per_image) if self.few else bootstrap(found.values, found.statistic))
+    def _interval(self, found: Measurement) -> dict[str, float]:
+        return asdict(mean_interval(found.per_image) if self.few_runs else bootstrap(found.values, found.statistic))
 
 
-def compared(measured: Mapping[str, Mapping[str, Measured]], *, few: bool = False) -> list[dict[str, Any]]:
+def read_summary(folder: Path | str) -> dict[str, Any]:
+    """What `EvaluationSummary.write` left in a folder."""
+    file = Path(folder) / FILE
+    if not file.is_file():
+        raise FileFormatError(f"{folder} has no {FILE}: its evaluation is not finished. Start `dubium evaluate` again.")
+    try:
+        content = json.loads(file.read_text())
+    except ValueError as error:
+        raise FileFormatError(f"{file} is damaged, or not of dubium evaluate ({error}).") from error
+    if not isinstance(content, dict) or not {"protocol", "settings", "results"} <= content.keys():
+        raise FileFormatError(f"{file} is not of dubium evaluate: it has no protocol, settings and results.")
+    return content
+
+
+def compare_methods(
+    measurements: Mapping[str, Mapping[str, Measurement]], *, few_runs: bool = False
+) -> list[dict[str, Any]]:
     """Every pair of methods on every metric, with p-values corrected for the pairs of that metric (Holm)."""
     rows: list[dict[str, Any]] = []
-    for metric in dict.fromkeys(name for metrics in measured.values() for name in metrics):
-        having = [method for method, metrics in measured.items() if metric in metrics]
+    for metric in dict.fromkeys(name for metrics in measurements.values() for name in metrics):
+        having = [method for method, metrics in measurements.items() if metric in metrics]
         found = []
         for first, second in combinations(having, 2):
-            a, b = measured[first][metric], measured[second][metric]
+            a, b = measurements[first][metric], measurements[second][metric]
             result = compare(a.values, b.values, a.statistic, (a.per_image, b.per_image))
-            if few:
+            if few_runs:
                 result = replace(result, difference=mean_interval(a.per_image - b.per_image))
-            found.append({"metric": metric, "a": first, "b": second, **_flat(asdict(result))})
+            found.append({"metric": metric, "a": first, "b": second, **_flatten_interval(asdict(result))})
         for row, corrected in zip(found, holm([row["p"] for row in found]), strict=True):
             rows.append({**row, "p_holm": corrected})
     return rows
 
 
-def versions() -> dict[str, str]:
-    """What else the numbers depend on."""
+def library_versions() -> dict[str, str]:
+    """Versions that the numbers depend on besides the settings."""
     from dubium import __version__
 
     return {
@@ -115,28 +138,30 @@ def versions() -> dict[str, str]:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """A table whose columns are the first row's names."""
+    """A table with the columns of all rows, in the order of their first appearance; a row may lack some."""
     text = io.StringIO()
-    table = csv.DictWriter(text, list(rows[0]) if rows else [], lineterminator="\n")
+    table = csv.DictWriter(text, list(dict.fromkeys(name for row in rows for name in row)), lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     write_atomically(path, text.getvalue())
 
 
 def _image_rows(images: Mapping[str, Sequence[Any]], per_image: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """One row for each method and image; kinds with fewer images leave their columns empty at the end."""
     rows = []
     for method, metrics in per_image.items():
-        for position in range(len(next(iter(metrics.values()), []))):
-            about = {name: values[position] for name, values in images.items()}
-            rows.append({"method": method, **about, **{metric: values[position] for metric, values in metrics.items()}})
+        for position in range(max(map(len, metrics.values()), default=0)):
+            columns = {name: values[position] for name, values in images.items() if position < len(values)}
+            columns |= {name: values[position] for name, values in metrics.items() if position < len(values)}
+            rows.append({"method": method, **columns})
     return rows
 
 
-def _flat(comparison: dict[str, Any]) -> dict[str, Any]:
+def _flatten_interval(comparison: dict[str, Any]) -> dict[str, Any]:
     interval = comparison.pop("difference")
     return {"difference": interval["value"], "low": interval["low"], "high": interval["high"], **comparison}
 
 
-def _number(value: float) -> float | None:
-    """JSON knows no NaN."""
+def _json_number(value: float) -> float | None:
+    """None for NaN, which JSON does not have."""
     return None if np.isnan(value) else float(value)

@@ -27,17 +27,13 @@ class Normalized(nn.Module):
     def std(self) -> Tensor:
         return self.normalise.std
 
-    def is_like(self, other: "Normalized") -> bool:
-        """Whether both show their networks the same."""
-        return torch.equal(self.mean, other.mean) and torch.equal(self.std, other.std)
-
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.network(self.normalise(x))
         return out
 
 
 class Normalise(nn.Module):
-    """`(x - mean) / std`: a layer, so that FullGrad sees its bias wherever it stands."""
+    """`(x - mean) / std`: a layer, so that FullGrad finds where the network's own input begins, however deep it is."""
 
     mean: Tensor
     std: Tensor
@@ -54,6 +50,14 @@ class Normalise(nn.Module):
             if len(values) not in (1, x.shape[1]):
                 raise OptionError(f"mean or std has {len(values)} channels, the images have {x.shape[1]}.")
         return (x - self.mean) / self.std
+
+    def is_like(self, other: "Normalise") -> bool:
+        """Whether both show their networks the same."""
+        return torch.equal(self.mean, other.mean) and torch.equal(self.std, other.std)
+
+    def shift(self, x: Tensor) -> Tensor:
+        """The bias of this layer, one number for each channel of x."""
+        return (-self.mean / self.std).flatten().expand(x.shape[1])
 
 
 def _channels(name: str, value: float | Sequence[float]) -> list[float]:

@@ -5,33 +5,33 @@ from html import escape
 from pathlib import PurePath
 
 from dubium.figures import picture
-from dubium.report.pictures import img, likely, place_of_peak, row_image, row_overlay
+from dubium.report.pictures import img_element, likely_classes, place_of_peak, row_image, row_overlay
 from dubium.run.store import Row
 from dubium.types import KINDS
 
 Namer = Callable[[int], str]
 
 
-def card(row: Row, name: Namer, most: float) -> str:
-    """One image's card; `most` is the score that fills a bar."""
+def image_card(row: Row, name: Namer, most: float) -> str:
+    """The card of one image; `most` is the score that fills a bar."""
     wrong = row.label is not None and row.label != row.prediction
     numbers = {**row.scores(), "confidence": float(row.probs[row.prediction]), "id": row.id}
     data = " ".join(f'data-{key}="{value:.6g}"' for key, value in numbers.items())
     return (
         f'<article class="card{" wrong" if wrong else ""}" {data}>'
-        f"<header><h3>{verdict(row, name)}</h3>{origin(row)}</header>"
-        f"{maps(row, most)}{votes(row, name)}</article>"
+        f"<header><h3>{prediction_html(row, name)}</h3>{image_origin(row)}</header>"
+        f"{maps_html(row, most)}{votes_html(row, name)}</article>"
     )
 
 
-def origin(row: Row) -> str:
+def image_origin(row: Row) -> str:
     """Where the image comes from: its file's name, or its number."""
     if row.path is None:
         return f"<small>#{row.id}</small>"
     return f'<small title="{escape(row.path)}">{escape(PurePath(row.path).name)}</small>'
 
 
-def verdict(row: Row, name: Namer) -> str:
+def prediction_html(row: Row, name: Namer) -> str:
     """What the networks say together, and whether it is so."""
     says = f"{escape(name(row.prediction))}, {row.probs[row.prediction]:.0%}".replace("%", " %")
     if row.label is None:
@@ -41,31 +41,32 @@ def verdict(row: Row, name: Namer) -> str:
     return f'{says} <span class="verdict"><em>✗ it is {escape(name(row.label))}</em></span>'
 
 
-def maps(row: Row, most: float) -> str:
+def maps_html(row: Row, most: float) -> str:
     """The image, and the maps there are over it, each with its score as a bar."""
     title = f"Image {row.id}"
-    parts = [f"<figure>{img(picture(row_image(row)), title)}<figcaption>image</figcaption></figure>"]
-    drawn = row.maps()
+    parts = [f"<figure>{img_element(picture(row_image(row)), title)}<figcaption>image</figcaption></figure>"]
+    maps = row.maps()
     for kind in KINDS:
         score = getattr(row, kind)
-        caption = f"<figcaption>{kind} <b>{score:.3f}</b></figcaption>{bar(score, most)}"
-        if kind in drawn:
+        caption = f"<figcaption>{kind} <b>{score:.3f}</b></figcaption>{score_bar(score, most)}"
+        if kind in maps:
             alt = f"{kind.capitalize()} uncertainty over image {row.id}: {score:.3f} nats, most at the "
-            picture_ = img(row_overlay(row, kind), alt + place_of_peak(drawn[kind]))
-            parts.append(f'<figure class="{kind}">{picture_}{caption}</figure>')
+            element = img_element(row_overlay(row, kind), alt + place_of_peak(maps[kind]))
+            parts.append(f'<figure class="{kind}">{element}{caption}</figure>')
         else:
             parts.append(f'<figure class="{kind}">{caption}</figure>')
     return f'<div class="maps">{"".join(parts)}</div>'
 
 
-def bar(score: float, most: float) -> str:
+def score_bar(score: float, most: float) -> str:
+    """A bar whose length is the score's part of `most`."""
     width = 100 * min(1.0, max(0.0, score / most)) if most > 0 else 0
     return f'<div class="bar" aria-hidden="true"><i style="width:{width:.1f}%"></i></div>'
 
 
-def votes(row: Row, name: Namer) -> str:
+def votes_html(row: Row, name: Namer) -> str:
     """The likeliest classes: their mean probability as a bar, each network's as a tick."""
-    rows, classes = [], likely(row)
+    rows, classes = [], likely_classes(row)
     for k in classes:
         ticks = "".join(f'<u style="left:{100 * p:.1f}%"></u>' for p in row.members[:, k])
         each = ", ".join(f"{p:.0%}" for p in row.members[:, k])
@@ -80,7 +81,7 @@ def votes(row: Row, name: Namer) -> str:
     return f'<div class="votes" style="--label:{width}ch">{"".join(rows)}</div>'
 
 
-def sort_options(first: str) -> Mapping[str, str]:
+def sort_orders(first: str) -> Mapping[str, str]:
     """What the gallery can be sorted by: value and label."""
     kinds = [first, *(kind for kind in KINDS if kind != first)]
     return {f"{kind}:-1": f"most {kind} uncertainty" for kind in kinds} | {

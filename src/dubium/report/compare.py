@@ -6,19 +6,19 @@ from html import escape
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from dubium.errors import OptionError
+from dubium.evaluation.statistics import rank_correlation
 from dubium.files import write_atomically
-from dubium.report.cards import maps, origin, verdict, votes
-from dubium.report.page import document, header, panel
+from dubium.report.cards import image_origin, maps_html, prediction_html, votes_html
+from dubium.report.page import html_document, page_header, panel_html
 from dubium.report.plots import horizontal_bars
-from dubium.report.summary import Summary, summarise
+from dubium.report.summary import RunSummary, summarise_results
 from dubium.report.tables import settings_table
 from dubium.run.store import Results, Row, open_results
 from dubium.types import KINDS
 
-Key = tuple[int, str | None]
+ImageKey = tuple[int, str | None]
 
 
 @dataclass(frozen=True)
@@ -35,39 +35,52 @@ class Agreement:
 def write_comparison(
     a: Path | str, b: Path | str, out: Path | str, *, names: tuple[str, str] = ("A", "B"), gallery: int = 60
 ) -> tuple[Path, Agreement]:
-    """Write `out/index.html` about the images that both runs have; its address, and the figures on it."""
+    """Write `out/index.html` about the images that both runs have.
+
+    Args:
+        a: the folder of one run.
+        b: the folder of the other.
+        out: where the page is written.
+        names: what the page calls the two.
+        gallery: images on the page.
+
+    Returns:
+        The page's file, and how alike the runs are.
+    """
     first, second = open_results(a), open_results(b)
     classes = [results.about.get("classes") for results in (first, second)]
     if None not in classes and classes[0] != classes[1]:
         raise OptionError(f"{a} and {b} know different classes, so that they cannot be compared.")
-    pairs, agreement = gather(first, second, names, gallery)
+    pairs, agreement = compare_results(first, second, names, gallery)
     path = Path(out) / "index.html"
-    write_atomically(path, page(first, second, names, pairs, agreement))
+    write_atomically(path, comparison_page(first, second, names, pairs, agreement))
     return path, agreement
 
 
-def key(row: Row) -> Key:
+def image_key(row: Row) -> ImageKey:
     """What tells an image: its path, wherever it stood in the listing; without one, its place in the dataset."""
     return (-1 if row.path else row.id), row.path
 
 
-def gather(first: Results, second: Results, names: tuple[str, str], gallery: int) -> tuple[list[str], Agreement]:
-    """Cards of the images both explained, most uncertain in the first run first, and the figures."""
-    scores = {key(row): row for row in first.rows(pictures=False)}
-    common = [(scores[key(row)], row) for row in second.rows(pictures=False) if key(row) in scores]
+def compare_results(
+    first: Results, second: Results, names: tuple[str, str], gallery: int
+) -> tuple[list[str], Agreement]:
+    """Cards of the images that both explained, the first run's most uncertain first, and how alike the runs are."""
+    scores = {image_key(row): row for row in first.rows(pictures=False)}
+    common = [(scores[image_key(row)], row) for row in second.rows(pictures=False) if image_key(row) in scores]
     if not common:
         raise OptionError(f"{first.folder} and {second.folder} have no image in common.")
-    both = {key(row) for row in second.rows(second.explained, pictures=False)}
+    both = {image_key(row) for row in second.rows(second.explained, pictures=False)}
     kind = first.about["settings"]["kinds"][0]
     ranks = first.ranks(kind, gallery) if first.explained else {}
-    waiting = {key(row): row for row in first.rows(first.explained) if row.id in ranks and key(row) in both}
-    name, most = summarise(first).name, max((max(a.total, b.total) for a, b in common), default=1.0) or 1.0
+    waiting = {image_key(row): row for row in first.rows(first.explained) if row.id in ranks and image_key(row) in both}
+    name, most = summarise_results(first).name, max((max(a.total, b.total) for a, b in common), default=1.0) or 1.0
     cards, alike = dict[int, str](), dict[str, list[float]]({kind: [] for kind in KINDS})
     for row in second.rows(second.explained):
-        other = waiting.pop(key(row), None)
+        other = waiting.pop(image_key(row), None)
         if other is None:
             continue
-        cards[ranks[row.id]] = card(other, row, names, name, most)
+        cards[ranks[other.id]] = comparison_card(other, row, names, name, most)
         for shared in other.maps().keys() & row.maps().keys():
             alike[shared].append(rank_correlation(other.maps()[shared].ravel(), row.maps()[shared].ravel()))
     agreement = Agreement(
@@ -84,20 +97,10 @@ def score_correlation(pairs: Sequence[tuple[Row, Row]], kind: str) -> float:
     return rank_correlation([getattr(a, kind) for a, _ in pairs], [getattr(b, kind) for _, b in pairs])
 
 
-def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's, with mean ranks for ties; 0 where one of them is constant."""
-    ranks = [mean_ranks(np.asarray(values, np.float64)) for values in (a, b)]
-    deviations = [values - values.mean() for values in ranks]
-    scale = float(np.sqrt((deviations[0] ** 2).sum() * (deviations[1] ** 2).sum()))
-    return float((deviations[0] * deviations[1]).sum()) / scale if scale > 0 else 0.0
-
-
-def mean_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(counts) - (counts + 1) / 2)[inverse], np.float64)
-
-
-def page(first: Results, second: Results, names: tuple[str, str], cards: list[str], agreement: Agreement) -> str:
+def comparison_page(
+    first: Results, second: Results, names: tuple[str, str], cards: list[str], agreement: Agreement
+) -> str:
+    """The HTML of the page about two runs."""
     title = f"{names[0]} and {names[1]}, side by side"
     same = first.about["posterior"]["sha256"] == second.about["posterior"]["sha256"]
     lead = f"{agreement.images:,} images scored by both, {agreement.explained:,} explained by both and shown here."
@@ -109,7 +112,7 @@ def page(first: Results, second: Results, names: tuple[str, str], cards: list[st
             (f"{kind} scores: rank correlation", f"{value:.2f}") for kind, value in agreement.scores.items()
         ] + facts
         facts = [("same prediction", f"{agreement.same_prediction:.1%}".replace("%", " %")), *facts]
-        parts.append(f'<h2>All images</h2><div class="plots">{"".join(panels(names, first, second))}</div>')
+        parts.append(f'<h2>All images</h2><div class="plots">{"".join(difference_panels(names, first, second))}</div>')
     if cards:
         words = "Each map has a scale of its own. A class's mean probability is a bar, each network's a tick."
         parts.append(f'<h2>Image by image</h2><p class="lead">{words}</p><div class="gallery">{"".join(cards)}</div>')
@@ -117,41 +120,40 @@ def page(first: Results, second: Results, names: tuple[str, str], cards: list[st
     for name, results in zip(names, (first, second), strict=True):
         table = settings_table(results.about)
         parts.append(f"<details><summary>Settings and versions of {escape(name)}</summary>{table}</details>")
-    return document(title, header(title, escape(lead), facts) + "".join(parts) + "</main>")
+    return html_document(title, page_header(title, escape(lead), facts) + "".join(parts) + "</main>")
 
 
-def panels(names: tuple[str, str], first: Results, second: Results) -> list[str]:
+def difference_panels(names: tuple[str, str], first: Results, second: Results) -> list[str]:
     """Means of both, where their networks differ."""
-    summaries = summarise(first), summarise(second)
-    found = [means(kind, names, summaries) for kind in KINDS]
+    summaries = summarise_results(first), summarise_results(second)
+    found = [mean_score_panel(kind, names, summaries) for kind in KINDS]
     labelled = all(summary.accuracy is not None for summary in summaries)
-    return [*found, accuracies(names, summaries)] if labelled else found
+    return [*found, accuracy_panel(names, summaries)] if labelled else found
 
 
-def means(kind: str, names: tuple[str, str], summaries: tuple[Summary, Summary]) -> str:
+def mean_score_panel(kind: str, names: tuple[str, str], summaries: tuple[RunSummary, RunSummary]) -> str:
     values = [summary.sums[kind] / max(1, summary.images) for summary in summaries]
     rows = [(name, value, f"{value:.4f}") for name, value in zip(names, values, strict=True)]
-    return panel(f"Mean {kind}", "Nats per image.", horizontal_bars(rows, f"Mean {kind} uncertainty", kind))
+    return panel_html(f"Mean {kind}", "Nats per image.", horizontal_bars(rows, f"Mean {kind} uncertainty", kind))
 
 
-def accuracies(names: tuple[str, str], summaries: tuple[Summary, Summary]) -> str:
+def accuracy_panel(names: tuple[str, str], summaries: tuple[RunSummary, RunSummary]) -> str:
     rows = [(name, s.accuracy or 0.0, f"{s.accuracy or 0.0:.1%}") for name, s in zip(names, summaries, strict=True)]
-    return panel("Right answers", "Share of the labelled images.", horizontal_bars(rows, "Right answers", "total"))
+    return panel_html("Right answers", "Share of the labelled images.", horizontal_bars(rows, "Right answers", "total"))
 
 
-def card(a: Row, b: Row, names: tuple[str, str], name: Callable[[int], str], most: float) -> str:
+def comparison_card(a: Row, b: Row, names: tuple[str, str], name: Callable[[int], str], most: float) -> str:
     """One image: each side's maps in a line, and the votes below, once if they are the same."""
     same = bool(np.array_equal(a.members, b.members))
     sides = []
     for side, row in zip(names, (a, b), strict=True):
-        says = "" if same else f" {verdict(row, name)}"
-        sides.append(
-            f"<div><p><b>{escape(side)}</b>{says}</p>{maps(row, most)}{'' if same else votes(row, name)}</div>"
-        )
-    below = votes(a, name) if same else ""
-    title = verdict(a, name) if same else escape(" / ".join(dict.fromkeys(name(row.prediction) for row in (a, b))))
+        prediction, votes = ("", "") if same else (f" {prediction_html(row, name)}", votes_html(row, name))
+        sides.append(f"<div><p><b>{escape(side)}</b>{prediction}</p>{maps_html(row, most)}{votes}</div>")
+    below = votes_html(a, name) if same else ""
+    predictions = " / ".join(dict.fromkeys(name(row.prediction) for row in (a, b)))
+    title = prediction_html(a, name) if same else escape(predictions)
     wrong = " wrong" if a.label is not None and a.label != a.prediction else ""
     return (
-        f'<article class="card{wrong}"><header><h3>{title}</h3>{origin(a)}</header>'
+        f'<article class="card{wrong}"><header><h3>{title}</h3>{image_origin(a)}</header>'
         f'<div class="pair">{"".join(sides)}</div>{below}</article>'
     )

@@ -9,7 +9,7 @@ from typing import Any
 
 from dubium.errors import FileFormatError
 from dubium.files import write_atomically
-from dubium.report.page import FILE, document, header
+from dubium.report.page import FILE, html_document, page_header
 
 SUMMARY = "summary.json"
 
@@ -19,20 +19,26 @@ def is_evaluation(folder: Path | str) -> bool:
 
 
 def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Path:
-    """Build `folder/index.html` from what `dubium evaluate` left there; its address."""
+    """Write `folder/index.html` from what `dubium evaluate` left there.
+
+    Returns:
+        The page's file.
+    """
     folder = Path(folder)
     try:
         summary = json.loads((folder / SUMMARY).read_text())
         title = title or f"{summary['protocol'].capitalize()}: which method finds the doubt?"
         body = [
-            header(title, "Estimates with 95 % intervals. Compare with random maps, not with zero.", []),
+            page_header(title, "Estimates with 95 % intervals. Compare with random maps, not with zero.", []),
             "<main><h2>Results</h2>",
-            table(["", *metrics(summary)], result_rows(summary)),
+            html_table(["", *metric_names(summary)], result_cells(summary)),
             "".join(f"<p>{escape(str(note))}</p>" for note in summary["notes"]),
             "<h2>Differences between methods</h2>",
-            table(["metric", "", "difference", "p (Holm)", "effect"], map(comparison_row, summary["comparisons"])),
+            html_table(
+                ["metric", "", "difference", "p (Holm)", "effect"], map(comparison_cells, summary["comparisons"])
+            ),
             "<h2>Figures</h2>",
-            "".join(figure(path) for path in sorted(folder.glob("*.png"))),
+            "".join(png_element(path) for path in sorted(folder.glob("*.png"))),
             "<details><summary>Settings and versions</summary><pre>",
             escape(json.dumps({name: summary[name] for name in ("settings", "versions")}, indent=1)),
             "</pre></details></main>",
@@ -41,33 +47,33 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
         raise FileFormatError(
             f"{folder / SUMMARY} is damaged, or not of dubium evaluate ({type(error).__name__}: {error})."
         ) from error
-    write_atomically(folder / FILE, document(title, "".join(body)))
+    write_atomically(folder / FILE, html_document(title, "".join(body)))
     return folder / FILE
 
 
-def metrics(summary: Mapping[str, Any]) -> list[str]:
+def metric_names(summary: Mapping[str, Any]) -> list[str]:
     """Every metric that some method has, in the order of first appearance."""
     return list(dict.fromkeys(name for found in summary["results"].values() for name in found))
 
 
-def result_rows(summary: Mapping[str, Any]) -> list[list[str]]:
-    names = metrics(summary)
+def result_cells(summary: Mapping[str, Any]) -> list[list[str]]:
+    names = metric_names(summary)
     return [
-        [method, *[interval(found[name]) if name in found else "" for name in names]]
+        [method, *[interval_text(found[name]) if name in found else "" for name in names]]
         for method, found in summary["results"].items()
     ]
 
 
-def interval(found: Mapping[str, float]) -> str:
+def interval_text(found: Mapping[str, float]) -> str:
     return f"{found['value']:.3g} [{found['low']:.3g}, {found['high']:.3g}]"
 
 
-def comparison_row(one: Mapping[str, Any]) -> list[str]:
-    difference = interval({"value": one["difference"], "low": one["low"], "high": one["high"]})
+def comparison_cells(one: Mapping[str, Any]) -> list[str]:
+    difference = interval_text({"value": one["difference"], "low": one["low"], "high": one["high"]})
     return [one["metric"], f"{one['a']} − {one['b']}", difference, f"{one['p_holm']:.3g}", f"{one['effect']:.2f}"]
 
 
-def table(head: Sequence[str], rows: Any) -> str:
+def html_table(head: Sequence[str], rows: Any) -> str:
     """A table that scrolls by itself where it is wider than the screen."""
 
     def line(cells: Sequence[str], tag: str) -> str:
@@ -77,6 +83,6 @@ def table(head: Sequence[str], rows: Any) -> str:
     return f'<div style="overflow-x:auto"><table><thead>{line(head, "th")}</thead><tbody>{body}</tbody></table></div>'
 
 
-def figure(path: Path) -> str:
+def png_element(path: Path) -> str:
     data, name = b64encode(path.read_bytes()).decode(), escape(path.stem)
     return f'<figure><img src="data:image/png;base64,{data}" alt="{name}" style="max-width:100%"></figure>'

@@ -7,11 +7,15 @@ from math import log
 from pathlib import Path, PurePath
 from typing import Any
 
+import torch
+
+from dubium.evaluation.metrics.calibration import BINS
+from dubium.figures import map_colours
 from dubium.files import write_atomically
-from dubium.report.cards import card, sort_options
-from dubium.report.pictures import heat, img
-from dubium.report.plots import horizontal_bars, reliability, score_distribution
-from dubium.report.summary import MeanMap, Summary, summarise
+from dubium.report.cards import image_card, sort_orders
+from dubium.report.pictures import img_element
+from dubium.report.plots import horizontal_bars, reliability_diagram, score_distribution
+from dubium.report.summary import MeanMap, RunSummary, summarise_results
 from dubium.report.tables import settings_table, skipped_table
 from dubium.run.store import Results, open_results
 from dubium.types import KINDS
@@ -27,42 +31,51 @@ KINDS_IN_WORDS = {
 
 
 def write_page(folder: Path | str, *, gallery: int = GALLERY, title: str | None = None) -> Path:
-    """Build `folder/index.html` from `folder/results` alone; its address."""
+    """Write `folder/index.html` from `folder/results` alone.
+
+    Args:
+        folder: a run's.
+        gallery: images on the page.
+        title: of the page.
+
+    Returns:
+        The page's file.
+    """
     results = open_results(folder)
     path = Path(folder) / FILE
-    write_atomically(path, page(results, gallery=gallery, title=title))
+    write_atomically(path, run_page(results, gallery=gallery, title=title))
     return path
 
 
-def page(results: Results, *, gallery: int = GALLERY, title: str | None = None) -> str:
-    """The page's text."""
+def run_page(results: Results, *, gallery: int = GALLERY, title: str | None = None) -> str:
+    """The HTML of the page about a run."""
     settings = results.about["settings"]
     first = settings["kinds"][0]
-    summary, mean, cards = summarise(results), MeanMap(), dict[int, str]()
+    summary, mean, cards = summarise_results(results), MeanMap(), dict[int, str]()
     ranks = results.ranks(first, gallery) if results.explained else {}
     most = max((max(table["total"]) for table in results.columns(["total"], results.explained)), default=0) or log(2)
     for row in results.rows(results.explained):
         mean.add(row)
         if row.id in ranks:
-            cards[ranks[row.id]] = card(row, summary.name, most)
-    title = title or f"What makes it unsure: {subject(settings)}"
+            cards[ranks[row.id]] = image_card(row, summary.name, most)
+    title = title or f"What makes it unsure: {images_title(settings)}"
     skipped = results.skipped()
     body = [
-        header(title, lead(results, summary), facts(summary, skipped)),
+        page_header(title, lead_text(results, summary), headline_facts(summary, skipped)),
         "<main>",
-        problems(skipped),
+        skipped_warning(skipped),
         '<h2 id="summary">All images</h2>',
-        f'<div class="plots">{"".join(panels(summary, mean))}</div>',
+        f'<div class="plots">{"".join(summary_panels(summary, mean))}</div>',
         gallery_section([cards[rank] for rank in sorted(cards)], results.explained_count(), most, first),
         "<h2>How it was made</h2>",
-        reading(),
+        kinds_html(),
         f"<details><summary>Settings and versions</summary>{settings_table(results.about)}</details>",
         "</main>",
     ]
-    return document(title, "".join(body))
+    return html_document(title, "".join(body))
 
 
-def document(title: str, body: str) -> str:
+def html_document(title: str, body: str) -> str:
     """A whole HTML document around a body."""
     style, script = (files("dubium.report").joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
     return (
@@ -76,12 +89,12 @@ def document(title: str, body: str) -> str:
     )
 
 
-def header(title: str, lead: str, facts: Sequence[tuple[str, str]]) -> str:
+def page_header(title: str, lead: str, facts: Sequence[tuple[str, str]]) -> str:
     items = "".join(f"<li><b>{escape(value)}</b><span>{escape(name)}</span></li>" for name, value in facts)
     return f'<header><h1>{escape(title)}</h1><p class="lead">{lead}</p><ul class="facts">{items}</ul></header>'
 
 
-def subject(settings: dict[str, Any]) -> str:
+def images_title(settings: dict[str, Any]) -> str:
     """What was explained, in a word or two."""
     images = settings["images"]
     if "dataset" in images:
@@ -90,7 +103,8 @@ def subject(settings: dict[str, Any]) -> str:
     return f"{first} and {len(others)} more" if others else str(first)
 
 
-def lead(results: Results, summary: Summary) -> str:
+def lead_text(results: Results, summary: RunSummary) -> str:
+    """How many images were shown to how many networks, and how many were explained."""
     about, explained = results.about, results.explained_count()
     settings, members = about["settings"], about["posterior"]["members"]
     networks = f"{members} network{'s' * (members != 1)}"
@@ -104,16 +118,16 @@ def lead(results: Results, summary: Summary) -> str:
     return escape(text + single)
 
 
-def facts(summary: Summary, skipped: Sequence[Any]) -> list[tuple[str, str]]:
+def headline_facts(summary: RunSummary, skipped: Sequence[Any]) -> list[tuple[str, str]]:
     found = [("images", f"{summary.images:,}")]
     if summary.accuracy is not None:
         found.append((f"right of {summary.labelled:,} labelled", f"{summary.accuracy:.1%}".replace("%", " %")))
-        found.append(("calibration error", f"{summary.calibration_error:.3f}"))
+        found.append((f"calibration error, {BINS} bins", f"{summary.calibration_error:.3f}"))
     found += [(f"mean {kind}, nats", f"{summary.sums[kind] / max(1, summary.images):.3f}") for kind in KINDS]
     return found + ([("files skipped", f"{len(skipped):,}")] if skipped else [])
 
 
-def problems(skipped: Sequence[dict[str, str]]) -> str:
+def skipped_warning(skipped: Sequence[dict[str, str]]) -> str:
     if not skipped:
         return ""
     count = "1 file was" if len(skipped) == 1 else f"{len(skipped):,} files were"
@@ -123,43 +137,52 @@ def problems(skipped: Sequence[dict[str, str]]) -> str:
     return f'<div class="warning"><details><summary>{count}</summary>{skipped_table(skipped)}</details></div>'
 
 
-def panels(summary: Summary, mean: MeanMap) -> list[str]:
-    """The summary plots there is something to say with."""
-    found = [panel("Scores", "How many images have which score, in nats (logarithmic).", score_distribution(summary))]
+def summary_panels(summary: RunSummary, mean: MeanMap) -> list[str]:
+    """The summary plots for which the run has data."""
+    found = [
+        panel_html("Scores", "How many images have which score, in nats (logarithmic).", score_distribution(summary))
+    ]
     if summary.labelled:
         text = "Share of right answers at each confidence; darker bars have more images. On the line, it is honest."
-        found.append(panel("Reliability", text, reliability(summary)))
+        found.append(panel_html("Reliability", text, reliability_diagram(summary)))
     if summary.doubt:
         pairs = [
             (f"{summary.name(a)} or {summary.name(b)}", float(n), f"{n:.1f}")
             for (a, b), n in summary.doubt.most_common(7)
         ]
         text = "The two likeliest classes; the sum of the second one's probability over images."
-        found.append(panel("Most confused classes", text, horizontal_bars(pairs, "Most confused classes")))
+        found.append(panel_html("Most confused classes", text, horizontal_bars(pairs, "Most confused classes")))
     if summary.mistakes:
         wrong = [
             (f"{summary.name(a)}, said {summary.name(b)}", float(n), str(n))
             for (a, b), n in summary.mistakes.most_common(7)
         ]
-        found.append(panel("Mistakes", "What it is, and what was said.", horizontal_bars(wrong, "Mistakes", "total")))
+        found.append(
+            panel_html("Mistakes", "What it is, and what was said.", horizontal_bars(wrong, "Mistakes", "total"))
+        )
     if means := mean.means():
-        pictures = {kind: img(heat(array), f"Mean {kind} map of {mean.count} images") for kind, array in means.items()}
+        pictures = {
+            kind: img_element(map_colours(torch.from_numpy(array)), f"Mean {kind} map of {mean.count} images")
+            for kind, array in means.items()
+        }
         figures = "".join(
             f"<figure>{picture}<figcaption>{kind}</figcaption></figure>" for kind, picture in pictures.items()
         )
         text = f"Where the doubt lies on average over {mean.count:,} explained images; each on a scale of its own."
-        found.append(panel("Mean maps", text, f'<div class="means" style="--columns:{len(means)}">{figures}</div>'))
+        found.append(
+            panel_html("Mean maps", text, f'<div class="means" style="--columns:{len(means)}">{figures}</div>')
+        )
     return found
 
 
-def panel(title: str, words: str, content: str) -> str:
+def panel_html(title: str, words: str, content: str) -> str:
     return f'<section class="panel"><h3>{escape(title)}</h3><p>{escape(words)}</p>{content}</section>'
 
 
 def gallery_section(cards: Sequence[str], explained: int, most: float, first: str) -> str:
     if not cards:
         return ""
-    options = "".join(f'<option value="{value}">{label}</option>' for value, label in sort_options(first).items())
+    options = "".join(f'<option value="{value}">{label}</option>' for value, label in sort_orders(first).items())
     mistakes = any(text.startswith('<article class="card wrong"') for text in cards)
     only = '<label><input type="checkbox" id="mistakes"> mistakes only</label>' if mistakes else ""
     limit = f" The first {len(cards)} of {explained:,} are on this page." if explained > len(cards) else ""
@@ -172,6 +195,6 @@ def gallery_section(cards: Sequence[str], explained: int, most: float, first: st
     )
 
 
-def reading() -> str:
+def kinds_html() -> str:
     items = "".join(f"<li><b>{kind}</b>: {escape(words)}</li>" for kind, words in KINDS_IN_WORDS.items())
     return f"<p>Uncertainty is measured in nats; total = aleatoric + epistemic.</p><ul>{items}</ul>"

@@ -1,27 +1,22 @@
 """Images and overlays of stored rows: inline for pages, and as PNG files."""
 
-import base64
-import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from matplotlib import colormaps
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
-from dubium.data.fit import resized
+from dubium.data.fit import resize_image
 from dubium.data.image_files import read_image
-from dubium.figures import COLOURS, OPACITY, brightness, overlay, picture
+from dubium.figures import OPACITY, data_url, is_small, overlay, picture
 from dubium.run.store import Array, Row
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SMALL = 96  # images up to this many pixels a side are shown pixel by pixel
 MOST_CLASSES = 5
 
 
@@ -36,28 +31,14 @@ def row_overlay(row: Row, kind: str, opacity: float = OPACITY) -> NDArray[Any]:
     """A map over the thumbnail, at the thumbnail's size."""
     image = row_image(row)
     array = torch.from_numpy(row.maps()[kind].copy())
-    return overlay(image, resized(array[None], image.shape[1:])[0], opacity)
+    return overlay(image, resize_image(array[None], image.shape[1:])[0], opacity)
 
 
-def heat(array: Array) -> NDArray[Any]:
-    """A map in its colours alone."""
-    return np.asarray(colormaps[COLOURS](brightness(torch.from_numpy(np.array(array))))[..., :3])
-
-
-def encoded(array: NDArray[Any]) -> str:
-    """A picture (H, W, 3) in [0, 1] as a data address: PNG if it is small, else WebP."""
-    stream, small = io.BytesIO(), max(array.shape[:2]) <= SMALL
-    image = Image.fromarray((np.clip(array, 0, 1) * 255).round().astype(np.uint8))
-    image.save(stream, "PNG", optimize=True) if small else image.save(stream, "WEBP", quality=85)
-    kind = "png" if small else "webp"
-    return f"data:image/{kind};base64,{base64.b64encode(stream.getvalue()).decode()}"
-
-
-def img(array: NDArray[Any], alt: str) -> str:
+def img_element(array: NDArray[Any], alt: str) -> str:
     """An image element; `alt` is escaped already."""
     height, width = array.shape[:2]
-    pixels = ' class="pixels"' if max(height, width) <= SMALL else ""
-    return f'<img{pixels} src="{encoded(array)}" alt="{alt}" width="{width}" height="{height}" loading="lazy">'
+    pixels = ' class="pixels"' if is_small(array) else ""
+    return f'<img{pixels} src="{data_url(array)}" alt="{alt}" width="{width}" height="{height}" loading="lazy">'
 
 
 def place_of_peak(array: Array) -> str:
@@ -68,7 +49,7 @@ def place_of_peak(array: Array) -> str:
     return "centre" if words == ("middle", "centre") else " ".join(words)
 
 
-def likely(row: Row, most: int = MOST_CLASSES) -> list[int]:
+def likely_classes(row: Row, most: int = MOST_CLASSES) -> list[int]:
     """The classes worth showing: the two likeliest, and others that some network gives 2 %."""
     order = np.argsort(-row.probs, kind="stable")[:most].tolist()
     return [k for place, k in enumerate(order) if place < 2 or row.members[:, k].max() >= 0.02]
@@ -96,7 +77,7 @@ def row_figure(row: Row, names: Sequence[str] | None, title: str = "") -> "Figur
 
 def draw_votes(axis: Any, row: Row, names: Sequence[str] | None) -> None:
     """Mean probability as a bar, each network's as a tick."""
-    classes = likely(row)
+    classes = likely_classes(row)
     places = range(len(classes))
     axis.barh(places, [row.probs[k] for k in classes], height=0.6, color="#9cc3df")
     for place, k in zip(places, classes, strict=True):

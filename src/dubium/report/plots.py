@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from html import escape
 from math import log10
 
-from dubium.report.summary import BINS, FLOOR, Summary
+from dubium.evaluation.metrics.calibration import BINS
+from dubium.report.summary import FLOOR, RunSummary
 from dubium.types import KINDS
 
 Number = float | int
@@ -12,19 +13,19 @@ WIDTH, HEIGHT = 360, 190
 LEFT, RIGHT, TOP, BOTTOM = 42, 10, 10, 30
 
 
-def svg(body: str, label: str, height: int = HEIGHT) -> str:
+def svg_element(body: str, label: str, height: int = HEIGHT) -> str:
     return f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">{body}</svg>'
 
 
-def text(x: Number, y: Number, words: str, anchor: str = "middle", extra: str = "") -> str:
+def svg_text(x: Number, y: Number, words: str, anchor: str = "middle", extra: str = "") -> str:
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{escape(words)}</text>'
 
 
-def line(x1: Number, y1: Number, x2: Number, y2: Number, style: str = "stroke:var(--line)") -> str:
+def svg_line(x1: Number, y1: Number, x2: Number, y2: Number, style: str = "stroke:var(--line)") -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" style="{style}"/>'
 
 
-def score_distribution(summary: Summary) -> str:
+def score_distribution(summary: RunSummary) -> str:
     """How many images have which score, a curve per kind; the axis of scores is logarithmic."""
     lowest, highest = log10(summary.edges[0]), log10(summary.edges[-1])
     top = max(1, *(int(counts.max()) for counts in summary.counts.values())) if summary.counts else 1
@@ -35,12 +36,12 @@ def score_distribution(summary: Summary) -> str:
     def y(count: Number) -> Number:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * count / top
 
-    parts = [line(LEFT, y(0), WIDTH - RIGHT, y(0)), text(LEFT - 5, y(top) + 8, f"{top:,}", "end")]
-    parts.append(text(LEFT - 5, y(0), "0", "end"))
+    parts = [svg_line(LEFT, y(0), WIDTH - RIGHT, y(0)), svg_text(LEFT - 5, y(top) + 8, f"{top:,}", "end")]
+    parts.append(svg_text(LEFT - 5, y(0), "0", "end"))
     for power in range(-4, 1):
         nats = 10.0**power
         if summary.edges[0] <= nats * 1.001 and nats <= summary.edges[-1]:
-            parts += [line(x(nats), y(0), x(nats), y(0) + 4), text(x(nats), y(0) + 16, tick(nats))]
+            parts += [svg_line(x(nats), y(0), x(nats), y(0) + 4), svg_text(x(nats), y(0) + 16, nats_label(nats))]
     for kind in KINDS:
         counts = summary.counts.get(kind)
         if counts is None:
@@ -53,19 +54,19 @@ def score_distribution(summary: Summary) -> str:
         parts.append(f'<path d="{"".join(steps)}" style="{fill};stroke:var(--{kind});stroke-width:1.5"/>')
     for place, kind in enumerate(KINDS):
         spot = LEFT + 14 + 88 * place
-        parts += [line(spot - 10, HEIGHT - 4, spot - 2, HEIGHT - 4, f"stroke:var(--{kind});stroke-width:3")]
-        parts += [text(spot + 2, HEIGHT, kind, "start")]
+        parts += [svg_line(spot - 10, HEIGHT - 4, spot - 2, HEIGHT - 4, f"stroke:var(--{kind});stroke-width:3")]
+        parts += [svg_text(spot + 2, HEIGHT, kind, "start")]
     means = ", ".join(f"{kind} {summary.sums[kind] / max(1, summary.images):.3g}" for kind in KINDS)
-    return svg(
+    return svg_element(
         "".join(parts), f"Distribution of scores over {summary.images} images; means in nats: {means}.", HEIGHT + 4
     )
 
 
-def tick(nats: Number) -> str:
+def nats_label(nats: Number) -> str:
     return f"≤ {FLOOR:g}" if nats <= FLOOR * 1.001 else f"{nats:g}"
 
 
-def reliability(summary: Summary) -> str:
+def reliability_diagram(summary: RunSummary) -> str:
     """Accuracy against confidence; on the diagonal, the networks know what they know."""
     side = HEIGHT - TOP - BOTTOM
 
@@ -75,11 +76,14 @@ def reliability(summary: Summary) -> str:
     def y(value: Number) -> Number:
         return HEIGHT - BOTTOM - side * value
 
-    parts = [line(x(0), y(0), x(1), y(1), "stroke:var(--soft);stroke-dasharray:3 3"), line(x(0), y(0), x(1), y(0))]
-    parts += [text(LEFT - 5, y(1) + 8, "100 %", "end"), text(LEFT - 5, y(0), "0", "end")]
-    parts += [text(x(v), y(0) + 15, f"{v:.0%}".replace("%", " %")) for v in (0.25, 0.5, 0.75)]
-    parts.append(text(x(1), y(0) + 15, "confidence", "end"))
-    for place, (count, confidence, right) in enumerate(summary.reliability):
+    parts = [
+        svg_line(x(0), y(0), x(1), y(1), "stroke:var(--soft);stroke-dasharray:3 3"),
+        svg_line(x(0), y(0), x(1), y(0)),
+    ]
+    parts += [svg_text(LEFT - 5, y(1) + 8, "100 %", "end"), svg_text(LEFT - 5, y(0), "0", "end")]
+    parts += [svg_text(x(v), y(0) + 15, f"{v:.0%}".replace("%", " %")) for v in (0.25, 0.5, 0.75)]
+    parts.append(svg_text(x(1), y(0) + 15, "confidence", "end"))
+    for place, (count, confidence, right) in enumerate(summary.reliability.tolist()):
         if not count:
             continue
         share = right / count
@@ -90,7 +94,10 @@ def reliability(summary: Summary) -> str:
             f'style="fill:var(--aleatoric);opacity:{0.35 + 0.65 * (count / summary.labelled) ** 0.5:.2f}">'
             f"<title>{escape(title)}</title></rect>"
         )
-    return svg("".join(parts), f"Reliability diagram, expected calibration error {summary.calibration_error:.3f}.")
+    return svg_element(
+        "".join(parts),
+        f"Reliability diagram, expected calibration error {summary.calibration_error:.3f} over {BINS} bins.",
+    )
 
 
 def horizontal_bars(rows: Sequence[tuple[str, Number, str]], label: str, colour: str = "epistemic") -> str:
@@ -100,11 +107,11 @@ def horizontal_bars(rows: Sequence[tuple[str, Number, str]], label: str, colour:
     parts = []
     for place, (name, value, words) in enumerate(rows):
         middle, length = place * height + 15, (WIDTH - name_width - value_width) * value / top
-        parts.append(text(name_width - 8, middle, name if len(name) < 20 else name[:18] + "…", "end"))
+        parts.append(svg_text(name_width - 8, middle, name if len(name) < 20 else name[:18] + "…", "end"))
         parts.append(
             f'<rect x="{name_width}" y="{middle - 10}" width="{max(1.0, length):.1f}" height="13" rx="2" '
             f'style="fill:var(--{colour})"><title>{escape(name)}: {escape(words)}</title></rect>'
         )
-        parts.append(text(name_width + length + 6, middle, words, "start"))
+        parts.append(svg_text(name_width + length + 6, middle, words, "start"))
     listed = "; ".join(f"{name}: {words}" for name, _, words in rows)
-    return svg("".join(parts), f"{label}: {listed}.", max(1, len(rows)) * height + 4)
+    return svg_element("".join(parts), f"{label}: {listed}.", max(1, len(rows)) * height + 4)

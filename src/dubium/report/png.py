@@ -11,7 +11,15 @@ FOLDER = "png"
 
 
 def write_pngs(folder: Path | str, *, most: int | None = None) -> Iterator[Path]:
-    """Draw image, maps, scores and probabilities of the explained images into `folder/png`."""
+    """Draw image, maps, scores and probabilities of the explained images into `folder/png`.
+
+    Args:
+        folder: a run's.
+        most: draw so many of the most uncertain ones only.
+
+    Yields:
+        Each file, when it is there.
+    """
     results = open_results(folder)
     names = results.about.get("classes")
     count = results.explained_count() if most is None else most
@@ -19,24 +27,26 @@ def write_pngs(folder: Path | str, *, most: int | None = None) -> Iterator[Path]
     for row in results.rows(results.explained):
         if row.id not in ranks:
             continue
-        path = Path(folder) / FOLDER / f"{ranks[row.id]:04}-{stem(row)}.png"
+        path = Path(folder) / FOLDER / f"{ranks[row.id]:04}-{file_stem(row)}.png"
         with written_atomically(path) as beside:
-            row_figure(row, names, caption(row, results)).savefig(beside, format="png")
+            row_figure(row, names, prediction_text(row, results)).savefig(beside, format="png")
         yield path
 
 
-def stem(row: Row) -> str:
+def file_stem(row: Row) -> str:
     """A name for a row's file: that of its image, or its number."""
     return str(row.id) if row.path is None else PurePath(row.path).stem
 
 
-def caption(row: Row, results: Results) -> str:
+def prediction_text(row: Row, results: Results) -> str:
+    """The image, what the networks say together, and the label where that is wrong."""
     names = results.about.get("classes")
 
     def name(index: int) -> str:
         return str(names[index]) if names and index < len(names) else str(index)
 
-    says = f"{stem(row) if row.path else f'image {row.id}'}: {name(row.prediction)}, {row.probs[row.prediction]:.0%}"
+    image = file_stem(row) if row.path else f"image {row.id}"
+    says = f"{image}: {name(row.prediction)}, {row.probs[row.prediction]:.0%}"
     if row.label is None or row.label == row.prediction:
         return says
     return f"{says} (it is {name(row.label)})"

@@ -6,19 +6,19 @@ from html import escape
 from typing import Any
 
 
-def pairs(rows: Mapping[str, Any]) -> str:
-    """A table of names and values."""
+def two_column_table(rows: Mapping[str, Any]) -> str:
+    """A table of two columns, names and values."""
     lines = "".join(
-        f"<tr><th scope=row>{escape(name)}</th><td>{shown(value)}</td></tr>" for name, value in rows.items()
+        f"<tr><th scope=row>{escape(name)}</th><td>{value_html(value)}</td></tr>" for name, value in rows.items()
     )
     return f"<table>{lines}</table>"
 
 
-def shown(value: Any) -> str:
+def value_html(value: Any) -> str:
     if value is None:
         return "—"
     if isinstance(value, Mapping):
-        return "<br>".join(f"{escape(str(name))}: {shown(item)}" for name, item in value.items()) or "—"
+        return "<br>".join(f"{escape(str(name))}: {value_html(item)}" for name, item in value.items()) or "—"
     if isinstance(value, list | tuple):
         short = [str(item) for item in value[:24]] + (["…"] if len(value) > 24 else [])
         return escape(", ".join(short)) or "—"
@@ -32,10 +32,10 @@ def settings_table(about: Mapping[str, Any]) -> str:
     images = {**settings.pop("images"), **about["images"]}
     rows = {"posterior": posterior, "images": images, **settings, "classes": about["classes"]}
     rows["input_shape"] = about["input_shape"]
-    return pairs({name.replace("_", " "): value for name, value in {**rows, **about["versions"]}.items()})
+    return two_column_table({name.replace("_", " "): value for name, value in {**rows, **about["versions"]}.items()})
 
 
 def skipped_table(skipped: Sequence[Mapping[str, str]], most: int = 50) -> str:
     """Which files could not be read, and why."""
     more = f"<p>… and {len(skipped) - most} more.</p>" if len(skipped) > most else ""
-    return pairs({item["path"]: item["reason"] for item in skipped[:most]}) + more
+    return two_column_table({item["path"]: item["reason"] for item in skipped[:most]}) + more

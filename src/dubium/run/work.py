@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from dubium._explain import chosen
+from dubium._explain import choose_method
 from dubium.errors import OptionError, PosteriorTypeError
 from dubium.models import Normalized, load_vae
 from dubium.posteriors import Record, as_posterior, load_posterior, load_weights, posterior_record
-from dubium.posteriors.architecture import import_path
-from dubium.posteriors.store import posterior_folder
+from dubium.posteriors.files.architecture import import_path
+from dubium.posteriors.files.store import posterior_folder
 from dubium.run.settings import Settings
 from dubium.run.sources import ImageSource, open_source
 from dubium.types import Posterior
@@ -46,7 +46,7 @@ def open_work(settings: Settings, source: ImageSource | None = None) -> Work:
     weights = {"kind": record.kind if record else None, "members": len(posterior), "sha256": weights_digest(posterior)}
     dtype, options = weight_dtype(posterior), open_options(settings)
     if settings.top != 0:
-        chosen(settings.method, options, channels or 3)  # a mistake is reported before the work begins
+        choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
     classes = settings.classes or (record.classes if record else None)
     if source is None:
         source, classes = open_source(settings.images, classes)

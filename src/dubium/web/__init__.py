@@ -1,6 +1,6 @@
 """The explorer: a page on this machine that explains one image at a time, live."""
 
-from dubium.web.app import build, serve
-from dubium.web.session import Session, open_out, open_run
+from dubium.web.app import build_explorer, serve
+from dubium.web.session import Session, open_posterior_session, open_results_session
 
-__all__ = ["Session", "build", "open_out", "open_run", "serve"]
+__all__ = ["Session", "build_explorer", "open_posterior_session", "open_results_session", "serve"]

@@ -1,44 +1,37 @@
 """The explorer's page: Gradio Blocks, with nothing loaded from elsewhere."""
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
-import torch
 from PIL import Image
 
+from dubium._explain import methods
 from dubium.attribution import RELEVANCES
-from dubium.errors import DubiumError, MissingExtraError
-from dubium._explain import TAUS, methods
-from dubium.explanation import Explanation
-from dubium.figures import overlay, picture
-from dubium.report.plots import Number
+from dubium.errors import MissingExtraError
+from dubium.figures import picture
 from dubium.run.sources import Item
 from dubium.types import KINDS
-from dubium.web.session import MEGABYTES, Choice, Session, blur, explained, read_upload
-from dubium.web.views import alert, blur_view, map_of, map_view, scores_view, wrapped
+from dubium.ua_backprop import paper_taus
+from dubium.web.answer import Answer, Controls, answer_controls, answer_upload
+from dubium.web.session import MEGABYTES, Session
+from dubium.web.views import alert, explorer_block
 
 ENLARGED = 112  # pixels; smaller images to pick from are enlarged, not smoothed
-OUTPUTS = 7
+INPUTS = [field.name for field in fields(Controls) if field.name != "message"]
+OUTPUTS = [field.name for field in fields(Answer)]
+INSTANT = ("kind", "method", "relevance")  # a choice; sliders wait for the last of many changes
+SLIDERS = ("tau1", "tau2", "opacity", "share", "sigma")
+Components = dict[str, Any]
+"""Gradio's components by the names of `Controls` and `Answer`."""
 
 
-@dataclass(frozen=True)
-class Shown:
-    """The last explanation of a visitor, with what it is of."""
-
-    item: Item
-    choice: Choice
-    explanation: Explanation
-
-
-def gradio() -> Any:
+def import_gradio() -> Any:
     """Gradio, with its statistics switched off before it is imported."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -51,10 +44,18 @@ def gradio() -> Any:
 
 def serve(session: Session, *, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = True,
           started: Callable[[str], None] | None = None) -> None:  # fmt: skip
-    """Show the explorer until interrupted."""
-    gr = gradio()
+    """Show the explorer until interrupted.
+
+    Args:
+        session: networks and images.
+        host: who may connect; 127.0.0.1 is this machine alone.
+        port: None for the first free one from 7860 on.
+        open_browser: show the page in the user's browser.
+        started: called with the page's address.
+    """
+    gr = import_gradio()
     with TemporaryDirectory(prefix="dubium-") as folder:
-        page = build(session, Path(folder))
+        page = build_explorer(session, Path(folder))
         fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
         _, address, _ = page.launch(
             server_name=host, server_port=port, inbrowser=open_browser, share=False, quiet=True, show_error=False,
@@ -70,137 +71,122 @@ def serve(session: Session, *, host: str = "127.0.0.1", port: int | None = None,
             page.close(verbose=False)
 
 
-def build(session: Session, folder: Path) -> Any:
-    """The page; files to download are put into `folder`."""
-    gr = gradio()
-    channel = session.shape[0] or (len(session.pictures[0].image) if session.pictures else 3)
-    tau1, tau2 = TAUS["grey" if channel == 1 else "colour"]
-    live = session.posterior is not None
-    known = list(methods()) if live else [str(session.stored.get("method"))]
+def build_explorer(session: Session, folder: Path) -> Any:
+    """The page as Gradio Blocks; files to download are put into `folder`."""
+    gr = import_gradio()
     with gr.Blocks(title="dubium", analytics_enabled=False, delete_cache=(3600, 3600)) as page:
         gr.Markdown("# What makes it unsure?\nPick or upload an image, and see which pixels raise the networks' doubt.")
-        message = gr.HTML(alert(session.why_not), elem_id="message")
-        item, last = gr.State(session.pictures[0] if session.pictures else None), gr.State(None)
+        components: Components = {"message": gr.HTML(alert(session.why_not), elem_id="message")}
+        components["item"] = gr.State(session.pictures[0] if session.pictures else None)
+        components["last"] = gr.State(None)
         with gr.Row():
             with gr.Column(scale=2, min_width=300):
-                if session.pictures:
-                    pick = gr.Gallery(
-                        [(thumbnail(one), caption(session, one)) for one in session.pictures], label="Pick an image",
-                        show_label=False, columns=5, height=240, allow_preview=False, elem_id="pick",
-                        format="png", object_fit="contain", buttons=[], interactive=False,
-                    )  # fmt: skip
-                upload = gr.File(
-                    label=f"or upload one (at most {MEGABYTES} MB)", file_count="single", height=150, elem_id="upload",
-                    interactive=live,
-                )  # fmt: skip
-                kind = gr.Radio(list(KINDS), value="epistemic", label="Kind of uncertainty", elem_id="kind")
-                method = gr.Dropdown(known, value=known[0], label="Method", interactive=live, elem_id="method")
-                with gr.Group(visible=live) as own:
-                    relevance = gr.Dropdown(list(RELEVANCES), value="fullgrad", label="Relevance", elem_id="relevance")
-                    first = gr.Slider(0.01, 2, tau1, step=0.01, label="tau1: from classes to logits", elem_id="tau1")
-                    second = gr.Slider(0.01, 1, tau2, step=0.01, label="tau2: from logits to pixels", elem_id="tau2")
-                opacity = gr.Slider(0, 1, 0.75, step=0.05, label="Opacity of the map", elem_id="opacity")
+                components |= add_settings(gr, session)
             with gr.Column(scale=3, min_width=300):
-                view = gr.HTML(wrapped("<p>Pick or upload an image to begin.</p>"), elem_id="view")
-                facts = gr.HTML(elem_id="facts")
-                with gr.Row():
-                    as_png = gr.DownloadButton("Map as PNG", size="sm", elem_id="png", interactive=False)
-                    as_npy = gr.DownloadButton("Map as numbers (.npy)", size="sm", elem_id="npy", interactive=False)
-                with gr.Group(visible=live):
-                    share = gr.Slider(0, 1, 0.05, step=0.01, label="Blur this share of the top pixels", elem_id="share")
-                    sigma = gr.Slider(0.5, 20, 4, step=0.5, label="Strength of the blur", elem_id="sigma")
-                blurred = gr.HTML(elem_id="blurred")
-        inputs = [item, last, kind, method, relevance, first, second, opacity, share, sigma]
-        outputs = [last, message, view, facts, blurred, as_png, as_npy]
-        show = partial(respond, session, folder, gr)
-        loud = {"show_progress": "minimal", "show_progress_on": view}
-        quiet = {"show_progress": "hidden", "trigger_mode": "always_last"}
-        if session.pictures:
-            pick.select(picked(session, gr), None, item).then(show, inputs, outputs, **loud)
-        upload.upload(uploaded, [upload, item], [item, message]).success(show, [*inputs, message], outputs, **loud)
-        method.change(
-            lambda name: gr.update(visible=name == "ua-backprop" and live), method, own, show_progress="hidden"
-        )
-        for control in (kind, method, relevance):
-            control.change(show, inputs, outputs, **loud)
-        for control in (first, second, opacity, share, sigma):
-            control.change(show, inputs, outputs, **quiet)
-        page.load(show, inputs, outputs, **loud)
+                components |= add_results(gr, session)
+        connect_events(gr, session, folder, page, components)
     return page
 
 
-def respond(
-    session: Session, folder: Path, gr: Any, item: Item | None, last: Shown | None, kind: str, method: str,
-    relevance: str, tau1: Number, tau2: Number, opacity: Number, share: Number, sigma: Number, said: str = "",
-) -> list[Any]:  # fmt: skip
-    """All that the page shows; the maps are computed again only if what decides them has changed."""
-    unchanged = [gr.skip()] * OUTPUTS
-    if item is None or said:
-        return unchanged
-    opacity, share, sigma = float(opacity), float(share), float(sigma)
-    choice = Choice(method, relevance, float(tau1), float(tau2))
-    try:
-        if last is None or last.choice != choice or not same(last.item, item):
-            last = Shown(item, choice, explained(session, item, choice))
-        kind = kind if kind in last.explanation.maps else next(iter(last.explanation.maps))
-        array = map_of(last.explanation, item, kind, session.fit)
-        softer = ""
-        if session.posterior is not None:
-            softer = blur_view(last.explanation, blur(session, item, last.explanation, kind, share, sigma), kind, share)
-        return [
-            last, alert(session.why_not), map_view(item, array, kind, opacity),
-            scores_view(last.explanation, item, kind, session.name), softer,
-            *(gr.update(value=str(file), interactive=True) for file in downloads(folder, item, array, kind, opacity)),
-        ]  # fmt: skip
-    except DubiumError as error:
-        return [last, alert(str(error)), *unchanged[2:]]
-    except (RuntimeError, MemoryError) as error:
-        return [last, alert(f"The networks cannot work on this image: {error}"), *unchanged[2:]]
+def add_settings(gr: Any, session: Session) -> Components:
+    """The left column: images to pick from, kind, method and its options."""
+    live = session.posterior is not None
+    channels = session.shape[0] or (len(session.pictures[0].image) if session.pictures else 3)
+    tau1, tau2 = paper_taus(channels)
+    known = list(methods()) if live else [str(session.stored_settings.get("method"))]
+    parts: Components = {}
+    if session.pictures:
+        parts["pick"] = gr.Gallery(
+            [(gallery_thumbnail(item), label_text(session, item)) for item in session.pictures], label="Pick an image",
+            show_label=False, columns=5, height=240, allow_preview=False, elem_id="pick",
+            format="png", object_fit="contain", buttons=[], interactive=False,
+        )  # fmt: skip
+    parts["upload"] = gr.File(
+        label=f"or upload one (at most {MEGABYTES} MB)", file_count="single", height=150, elem_id="upload",
+        interactive=live,
+    )  # fmt: skip
+    parts["kind"] = gr.Radio(list(KINDS), value="epistemic", label="Kind of uncertainty", elem_id="kind")
+    parts["method"] = gr.Dropdown(known, value=known[0], label="Method", interactive=live, elem_id="method")
+    with gr.Group(visible=live) as parts["ua_backprop"]:
+        parts["relevance"] = gr.Dropdown(list(RELEVANCES), value="fullgrad", label="Relevance", elem_id="relevance")
+        parts["tau1"] = gr.Slider(0.01, 2, tau1, step=0.01, label="tau1: from classes to logits", elem_id="tau1")
+        parts["tau2"] = gr.Slider(0.01, 1, tau2, step=0.01, label="tau2: from logits to pixels", elem_id="tau2")
+    parts["opacity"] = gr.Slider(0, 1, 0.75, step=0.05, label="Opacity of the map", elem_id="opacity")
+    return parts
 
 
-def same(a: Item, b: Item) -> bool:
-    return (a.id, a.path) == (b.id, b.path) and torch.equal(a.image, b.image)
+def add_results(gr: Any, session: Session) -> Components:
+    """The right column: the map, scores and votes, downloads, and what blurring does."""
+    parts: Components = {}
+    parts["view"] = gr.HTML(explorer_block("<p>Pick or upload an image to begin.</p>"), elem_id="view")
+    parts["facts"] = gr.HTML(elem_id="facts")
+    with gr.Row():
+        parts["png"] = gr.DownloadButton("Map as PNG", size="sm", elem_id="png", interactive=False)
+        parts["npy"] = gr.DownloadButton("Map as numbers (.npy)", size="sm", elem_id="npy", interactive=False)
+    with gr.Group(visible=session.posterior is not None):
+        parts["share"] = gr.Slider(0, 1, 0.05, step=0.01, label="Blur this share of the top pixels", elem_id="share")
+        parts["sigma"] = gr.Slider(0.5, 20, 4, step=0.5, label="Strength of the blur", elem_id="sigma")
+    parts["blurred"] = gr.HTML(elem_id="blurred")
+    return parts
 
 
-def downloads(folder: Path, item: Item, array: Any, kind: str, opacity: float) -> tuple[Path, Path]:
-    """The overlay as a picture, and the map as numbers."""
-    inner = folder / uuid4().hex
-    inner.mkdir()
-    name = f"{Path(item.path).stem if item.path else item.id}-{kind}"
-    png, npy = inner / f"{name}.png", inner / f"{name}.npy"
-    bytes_ = (np.clip(overlay(item.image, torch.from_numpy(array), opacity), 0, 1) * 255).round().astype(np.uint8)
-    Image.fromarray(bytes_).save(png)
-    np.save(npy, array)
-    return png, npy
+def connect_events(gr: Any, session: Session, folder: Path, page: Any, parts: Mapping[str, Any]) -> None:
+    """Let every change of the controls show a new answer."""
+
+    def answer(*values: Any) -> list[Any]:
+        return output_updates(gr, answer_controls(session, folder, Controls(*values)))
+
+    inputs, outputs = [parts[name] for name in INPUTS], [parts[name] for name in OUTPUTS]
+    visible = {"show_progress": "minimal", "show_progress_on": parts["view"]}
+    hidden = {"show_progress": "hidden", "trigger_mode": "always_last"}
+    if session.pictures:
+        parts["pick"].select(selection_handler(gr, session), None, parts["item"]).then(
+            answer, inputs, outputs, **visible
+        )
+    uploaded = parts["upload"].upload(
+        answer_upload, [parts["upload"], parts["item"]], [parts["item"], parts["message"]]
+    )
+    uploaded.success(answer, [*inputs, parts["message"]], outputs, **visible)
+    parts["method"].change(
+        lambda name: gr.update(visible=name == "ua-backprop" and session.posterior is not None),
+        parts["method"], parts["ua_backprop"], show_progress="hidden",
+    )  # fmt: skip
+    for name in INSTANT:
+        parts[name].change(answer, inputs, outputs, **visible)
+    for name in SLIDERS:
+        parts[name].change(answer, inputs, outputs, **hidden)
+    page.load(answer, inputs, outputs, **visible)
 
 
-def uploaded(path: str | None, before: Item | None) -> tuple[Item | None, str]:
-    """The upload, or what is wrong with it; the image before stays."""
-    if path is None:
-        return before, ""
-    try:
-        return read_upload(path), ""
-    except (DubiumError, OSError) as error:
-        return before, alert(str(error))
+def output_updates(gr: Any, answer: Answer) -> list[Any]:
+    """An answer as Gradio takes it, in the order of `OUTPUTS`."""
+    updates: list[Any] = []
+    for name in OUTPUTS:
+        value = getattr(answer, name)
+        if name in ("png", "npy") and value is not None:
+            value = gr.update(value=str(value), interactive=True)
+        updates.append(gr.skip() if value is None else value)
+    return updates
 
 
-def picked(session: Session, gr: Any) -> Callable[..., Item]:
+def selection_handler(gr: Any, session: Session) -> Callable[..., Item]:
     """A function that Gradio calls with what was selected; it knows by the annotation that this is wanted."""
 
-    def choose(event: Any) -> Item:
-        chosen: Item = session.pictures[event.index]
-        return chosen
+    def select_item(event: Any) -> Item:
+        item: Item = session.pictures[event.index]
+        return item
 
-    choose.__annotations__["event"] = gr.SelectData
-    return choose
+    select_item.__annotations__["event"] = gr.SelectData
+    return select_item
 
 
-def caption(session: Session, item: Item) -> str:
+def label_text(session: Session, item: Item) -> str:
+    """The name of the image's class, if it is known."""
     return "" if item.label is None else session.name(item.label)
 
 
-def thumbnail(item: Item) -> Image.Image:
-    """Small images enlarged pixel by pixel."""
+def gallery_thumbnail(item: Item) -> Image.Image:
+    """The image for the gallery; a small one is enlarged pixel by pixel."""
     image = Image.fromarray((picture(item.image) * 255).round().astype(np.uint8))
     factor = max(1, ENLARGED // max(image.size))
     image.thumbnail((256, 256))

@@ -1,4 +1,4 @@
-"""What the explorer knows: networks, images to pick from, and what it computes for a visitor. Nothing of the page."""
+"""Networks and images of the explorer, and what it computes for a visitor. Nothing of the page."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,8 +13,8 @@ from dubium._explain import explain, uncertainty
 from dubium.data.fit import to_channels, to_size
 from dubium.data.image_files import read_image
 from dubium.errors import DubiumError, FileFormatError, OptionError
-from dubium.evaluation.blurring import pixel_ranks
-from dubium.evaluation.gaussian_blur import gaussian_blur
+from dubium.evaluation.metrics.blurring import pixel_ranks
+from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.explanation import Explanation
 from dubium.run.settings import Settings
 from dubium.run.sources import ImageSource, Item, open_source
@@ -46,7 +46,7 @@ class Session:
     classes: tuple[str, ...] | None
     pictures: Sequence[Item]
     rows: Mapping[int, Row] = field(default_factory=dict)
-    stored: Mapping[str, Any] = field(default_factory=dict)  # the settings behind `rows`
+    stored_settings: Mapping[str, Any] = field(default_factory=dict)  # those that made `rows`
     options: Mapping[str, Any] = field(default_factory=dict)
     fit: str = "stretch"
     why_not: str = ""
@@ -55,16 +55,16 @@ class Session:
         return class_name(self.classes, index)
 
 
-def open_run(posterior: Mapping[str, Any], images: Mapping[str, Any] | None) -> Session:
+def open_posterior_session(posterior: Mapping[str, Any], images: Mapping[str, Any] | None) -> Session:
     """A session on a posterior, with images to pick from if some are named."""
     networks, record = open_posterior(posterior)
     classes = tuple(record.classes) if record and record.classes else None
     source, classes = open_source(images, classes) if images else (None, classes)
     options = open_options(Settings(posterior, images or {}, method="clue"))
-    return Session(networks, input_shape(networks, record), classes, first(source), options=options)
+    return Session(networks, input_shape(networks, record), classes, readable_items(source), options=options)
 
 
-def open_out(folder: Path, posterior: Mapping[str, Any] | None) -> Session:
+def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> Session:
     """A session on a run's results; without the code that built its networks, the stored maps are shown."""
     results = open_results(folder)
     about = results.about
@@ -87,12 +87,12 @@ def open_out(folder: Path, posterior: Mapping[str, Any] | None) -> Session:
     channel, height, width = about["input_shape"]
     return Session(
         opened, (channel, height, width), None if classes is None else tuple(classes),
-        [original(row, settings) for row in rows.values()], rows, about["settings"],
+        [item_of_row(row) for row in rows.values()], rows, about["settings"],
         {} if opened is None else open_options(settings), settings.fit, why_not,
     )  # fmt: skip
 
 
-def original(row: Row, settings: Settings) -> Item:
+def item_of_row(row: Row) -> Item:
     """The image itself if its file is still there, else its thumbnail, which is the same for small images."""
     try:
         image = read_image(row.path or "")
@@ -101,7 +101,7 @@ def original(row: Row, settings: Settings) -> Item:
     return Item(row.id, row.path, row.label, image)
 
 
-def first(source: ImageSource | None) -> list[Item]:
+def readable_items(source: ImageSource | None) -> list[Item]:
     """Some images of a source; those that cannot be read are left out."""
     found: list[Item] = []
     if source is None:
@@ -128,27 +128,28 @@ def read_upload(path: str | Path) -> Item:
         raise FileFormatError(str(error).replace(str(path), path.name)) from error
 
 
-def fitted(session: Session, image: Float[Tensor, "C H W"]) -> Images:
-    """What the networks see of an image."""
+def network_input(session: Session, image: Float[Tensor, "C H W"]) -> Images:
+    """An image as a batch of one, with the channels, size and type that the networks take."""
     channel, height, width = session.shape
     x = to_channels(image, channel or len(image))
     x = to_size(x, (height or x.shape[1], width or x.shape[2]), session.fit)[None]
     return x if session.posterior is None else x.to(weight_dtype(session.posterior))
 
 
-def explained(session: Session, item: Item, choice: Choice) -> Explanation:
-    """Scores and maps, at the networks' size; from the store where the networks are not here."""
+def explain_item(session: Session, item: Item, choice: Choice) -> Explanation:
+    """Scores and maps of one image, at the networks' size; from the store where the networks are not here."""
     if session.posterior is None:
-        return stored(session, item)
+        return stored_explanation(session, item)
     options: dict[str, Any] = {}
     if choice.method == "ua-backprop":
         options = {"relevance": choice.relevance, "tau1": choice.tau1, "tau2": choice.tau2}
     elif "clue" in choice.method:
         options = {name: value for name, value in session.options.items() if name == "vae"}
-    return explain(session.posterior, fitted(session, item.image), method=choice.method, **options)
+    return explain(session.posterior, network_input(session, item.image), method=choice.method, **options)
 
 
-def stored(session: Session, item: Item) -> Explanation:
+def stored_explanation(session: Session, item: Item) -> Explanation:
+    """What the run's results say about an image of theirs."""
     row = session.rows.get(item.id)
     if row is None:
         raise OptionError(session.why_not)
@@ -156,12 +157,12 @@ def stored(session: Session, item: Item) -> Explanation:
     return Explanation(
         {kind: torch.tensor([score]) for kind, score in row.scores().items()}, maps,
         torch.from_numpy(row.probs.copy())[None], torch.from_numpy(row.members.copy())[:, None],
-        session.stored["method"], session.stored["options"],
+        session.stored_settings["method"], session.stored_settings["options"],
     )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class Blurred:
+class BlurredImage:
     """The image with its top pixels blurred, its scores, and a curve of (share, score) for one kind."""
 
     image: Float[Tensor, "C H W"]
@@ -169,21 +170,29 @@ class Blurred:
     curve: list[tuple[float, float]]
 
 
-def blur(session: Session, item: Item, explanation: Explanation, kind: str, share: float, sigma: float) -> Blurred:
-    """What becomes of the uncertainty when the pixels with the highest attribution are blurred."""
+def blur_top_pixels(
+    session: Session, item: Item, explanation: Explanation, kind: str, share: float, sigma: float
+) -> BlurredImage:
+    """Blur the pixels with the highest attribution, and score the image again.
+
+    Args:
+        kind: whose map ranks the pixels, and whose score the curve shows.
+        share: of the pixels, from 0 to 1.
+        sigma: of the Gaussian blur.
+    """
     if session.posterior is None:
         raise OptionError(session.why_not)
-    x, maps = fitted(session, item.image), explanation.maps[kind]
-    soft = gaussian_blur(x, [sigma]).reshape(x.shape).to(x)
+    x, maps = network_input(session, item.image), explanation.maps[kind]
+    blurred = gaussian_blur(x, [sigma]).reshape(x.shape).to(x)
     rank, pixels = pixel_ranks(maps), maps[0].numel()
     shares = [*CURVE, share]
-    images = torch.cat([torch.where((rank < round(part * pixels))[:, None], soft, x) for part in shares])
+    images = torch.cat([torch.where((rank < round(part * pixels))[:, None], blurred, x) for part in shares])
     scores = uncertainty(session.posterior, images).scores
     curve = [(part, float(score)) for part, score in zip(shares, scores[kind], strict=True)]
-    return Blurred(images[-1], {name: float(values[-1]) for name, values in scores.items()}, sorted(curve))
+    return BlurredImage(images[-1], {name: float(values[-1]) for name, values in scores.items()}, sorted(curve))
 
 
 def with_images(session: Session, images: Mapping[str, Any]) -> Session:
     """The same session with other images to pick from."""
     source, classes = open_source(images, session.classes)
-    return replace(session, pictures=first(source), classes=classes)
+    return replace(session, pictures=readable_items(source), classes=classes)

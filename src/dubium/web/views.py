@@ -10,27 +10,28 @@ import torch
 from dubium.data.fit import from_size
 from dubium.explanation import Explanation
 from dubium.figures import overlay, picture
-from dubium.report.cards import bar, verdict, votes
-from dubium.report.pictures import img, place_of_peak
-from dubium.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, line, svg, text
+from dubium.report.cards import prediction_html, score_bar, votes_html
+from dubium.report.pictures import img_element, place_of_peak
+from dubium.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, svg_element, svg_line, svg_text
 from dubium.run.sources import Item
 from dubium.run.store import Array, Row
 from dubium.types import KINDS
-from dubium.web.session import Blurred
+from dubium.web.session import BlurredImage
 
 Namer = Callable[[int], str]
 
 
-def wrapped(content: str) -> str:
+def explorer_block(content: str) -> str:
+    """Content with the explorer's own styles."""
     return f'<div class="du">{content}</div>'
 
 
 def alert(message: str) -> str:
-    """A mistake or a trouble, said in the page."""
-    return wrapped(f'<div class="alert" role="alert">{escape(message)}</div>') if message else ""
+    """A message in the page; nothing where there is none."""
+    return explorer_block(f'<div class="alert" role="alert">{escape(message)}</div>') if message else ""
 
 
-def map_of(explanation: Explanation, item: Item, kind: str, fit: str) -> Array:
+def map_at_image_size(explanation: Explanation, item: Item, kind: str, fit: str) -> Array:
     """The map at the image's own size."""
     size = item.image.shape[1], item.image.shape[2]
     return np.asarray(from_size(explanation.maps[kind][0].float(), size, fit).numpy(force=True), np.float32)
@@ -40,10 +41,10 @@ def map_view(item: Item, array: Array, kind: str, opacity: float) -> str:
     """The image, and the map over it."""
     where = place_of_peak(array)
     alt = f"{kind.capitalize()} uncertainty over the image, most at the {where}"
-    over = img(overlay(item.image, torch.from_numpy(array), opacity), alt)
+    over = img_element(overlay(item.image, torch.from_numpy(array), opacity), alt)
     height, width = array.shape
-    plain = img(picture(item.image), "The image")
-    return wrapped(
+    plain = img_element(picture(item.image), "The image")
+    return explorer_block(
         f'<div class="pair"><figure>{plain}<figcaption>image, {width} × {height} pixels</figcaption></figure>'
         f"<figure>{over}<figcaption>{kind}: strongest at the {where}</figcaption></figure></div>"
         '<div class="scale">less <i></i> more doubt comes from here</div>'
@@ -52,23 +53,24 @@ def map_view(item: Item, array: Array, kind: str, opacity: float) -> str:
 
 def scores_view(explanation: Explanation, item: Item, kind: str, name: Namer) -> str:
     """Scores, the sum of the map beside its score, and the networks' votes."""
-    row = as_row(explanation, item)
+    row = explanation_row(explanation, item)
     most = log(len(row.probs))
     lines = "".join(
-        f'<div class="{k}"><span>{k}</span>{bar(score, most)}<b>{score:.4f}</b></div>'
+        f'<div class="{k}"><span>{k}</span>{score_bar(score, most)}<b>{score:.4f}</b></div>'
         for k, score in row.scores().items()
     )
     total, score = float(explanation.maps[kind].sum()), getattr(row, kind)
     complete = abs(total - score) <= 1e-4 * max(abs(score), 1e-3)
     words = "the map is complete" if complete else f"{explanation.method} does not promise that they are equal"
-    return wrapped(
-        f'<h3>{verdict(row, name)}</h3><div class="bars">{lines}</div>'
+    return explorer_block(
+        f'<h3>{prediction_html(row, name)}</h3><div class="bars">{lines}</div>'
         f'<p id="completeness">Sum of the {kind} map: <b>{total:.4f}</b>; its score: <b>{score:.4f}</b> nats; {words}. '
-        f"A full bar is {most:.2f} nats.</p><h3>Votes of {len(row.members)} networks</h3>{votes(row, name)}"
+        f"A full bar is {most:.2f} nats.</p><h3>Votes of {len(row.members)} networks</h3>{votes_html(row, name)}"
     )
 
 
-def as_row(explanation: Explanation, item: Item) -> Row:
+def explanation_row(explanation: Explanation, item: Item) -> Row:
+    """What cards of a report show, without maps."""
     plain = explanation.numpy()
     probs, members = np.asarray(plain.probs[0], np.float32), np.asarray(plain.members[:, 0], np.float32)
     scores = {kind: float(plain.scores[kind][0]) for kind in KINDS}
@@ -79,13 +81,14 @@ def as_row(explanation: Explanation, item: Item) -> Row:
     )  # fmt: skip
 
 
-def blur_view(before: Explanation, after: Blurred, kind: str, share: float) -> str:
+def blur_view(before: Explanation, after: BlurredImage, kind: str, share: float) -> str:
     """The image with its top pixels blurred, what is left of the uncertainty, and the whole curve."""
     old, new = float(before.scores[kind][0]), after.scores[kind]
     change = f"{(new - old) / old:+.0%}".replace("%", " %") if old > 1e-9 else "no change"
     caption = f"top {share:.0%} blurred".replace("%", " %")
-    return wrapped(
-        f'<div class="pair wide"><figure>{img(picture(after.image), caption)}<figcaption>{caption}, as the networks '
+    element = img_element(picture(after.image), caption)
+    return explorer_block(
+        f'<div class="pair wide"><figure>{element}<figcaption>{caption}, as the networks '
         f"see it</figcaption></figure><div><p>{kind}: <b>{old:.4f}</b> before, <b>{new:.4f}</b> after ({change}).</p>"
         f"{curve_plot(after.curve, kind, share)}</div></div>"
     )
@@ -104,12 +107,14 @@ def curve_plot(curve: list[tuple[float, float]], kind: str, share: float) -> str
     points = " ".join(f"{x(part):.1f},{y(score):.1f}" for part, score in curve)
     here = next(score for part, score in curve if part == share)
     parts = [
-        line(LEFT, y(0.0), WIDTH - RIGHT, y(0.0)),
+        svg_line(LEFT, y(0.0), WIDTH - RIGHT, y(0.0)),
         f'<polyline points="{points}" style="fill:none;stroke:var(--{kind});stroke-width:2"/>',
         f'<circle cx="{x(share):.1f}" cy="{y(here):.1f}" r="5" style="fill:var(--{kind})"/>',
-        text(LEFT - 5, y(top) + 8, f"{top:.2g}", "end"),
-        text(LEFT - 5, y(0.0), "0", "end"),
-        *(text(x(part), y(0.0) + 15, f"{part:.0%}".replace("%", " %")) for part in (0.0, 0.5)),
-        text(x(1.0), y(0.0) + 15, "100 % blurred", "end"),
+        svg_text(LEFT - 5, y(top) + 8, f"{top:.2g}", "end"),
+        svg_text(LEFT - 5, y(0.0), "0", "end"),
+        *(svg_text(x(part), y(0.0) + 15, f"{part:.0%}".replace("%", " %")) for part in (0.0, 0.5)),
+        svg_text(x(1.0), y(0.0) + 15, "100 % blurred", "end"),
     ]
-    return svg("".join(parts), f"{kind} uncertainty against the share of pixels blurred: {here:.3g} at {share:.0%}.")
+    return svg_element(
+        "".join(parts), f"{kind} uncertainty against the share of pixels blurred: {here:.3g} at {share:.0%}."
+    )

@@ -1,5 +1,55 @@
-"""The protocols end to end: choose images, explain them, measure, and write a folder; killed, they continue."""
+"""The protocols end to end: choose images, explain them, measure, and write a folder; killed, they continue.
 
-from dubium.evaluation.protocols.job import Job
+A protocol writes data and draws nothing: `dubium.report.protocols` draws what it wrote. To add one, write a module with
+its options and its function, and add a line to `PROTOCOLS` (and to `FIGURES` there, if it has figures).
+"""
 
-__all__ = ["Job"]
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dubium.choices import SCALES
+from dubium.errors import lookup
+from dubium.evaluation.protocols.anomaly import anomaly_options, evaluate_anomaly
+from dubium.evaluation.protocols.blurring import blurring_options, evaluate_blurring
+from dubium.evaluation.protocols.evaluation import Evaluation
+from dubium.evaluation.protocols.masks import evaluate_masks, mask_options
+from dubium.evaluation.protocols.mitigation import evaluate_mitigation, mitigation_options
+from dubium.evaluation.protocols.sanity import evaluate_sanity, sanity_options
+
+__all__ = ["PROTOCOLS", "Evaluation", "EvaluationProtocol", "run_protocol"]
+
+
+@dataclass(frozen=True)
+class EvaluationProtocol:
+    """How a protocol is run."""
+
+    options: Callable[..., Any]  # (scale, data, **changes) -> the protocol's options
+    evaluate: Callable[[Evaluation, Any], dict[str, Any]]  # writes the evaluation's folder, returns its summary
+    split: str = "test"  # of a dataset, where the user names none
+
+
+PROTOCOLS: dict[str, EvaluationProtocol] = {
+    "blurring": EvaluationProtocol(blurring_options, evaluate_blurring),
+    "anomaly": EvaluationProtocol(anomaly_options, evaluate_anomaly),
+    "masks": EvaluationProtocol(mask_options, evaluate_masks),
+    "mitigation": EvaluationProtocol(mitigation_options, evaluate_mitigation, split="train"),
+    "sanity": EvaluationProtocol(sanity_options, evaluate_sanity),
+}
+
+
+def run_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", **changes: Any) -> dict[str, Any]:
+    """Run a protocol, or continue it, and write tables and data to the evaluation's folder.
+
+    Args:
+        name: one of `PROTOCOLS`.
+        evaluation: posterior, images, methods and folder.
+        scale: "paper", "cpu" or "smoke"; it decides the options that are not given.
+        changes: options of the protocol.
+
+    Returns:
+        What is in `summary.json`.
+    """
+    protocol = lookup("protocol", PROTOCOLS, name)
+    lookup("scale", dict.fromkeys(SCALES), scale)
+    return protocol.evaluate(evaluation, protocol.options(scale, evaluation.data, **changes))

@@ -1,116 +1,110 @@
-"""Anomaly detection with planted patches, or against masks that the user gives."""
+"""Anomaly detection with planted patches."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Int64
 from torch import Tensor
 
 from dubium.data import Dataset
-from dubium.errors import ImagesError
-from dubium.evaluation.anomaly import BOX, FOUND, best_boxes, box_iou, localisation, plant
-from dubium.evaluation.figures.anomaly import anomaly_figures
-from dubium.evaluation.protocols.job import Job, all_maps, labels_at, metric_name, most_uncertain
-from dubium.evaluation.scoring import scorer
+from dubium.evaluation.metrics.anomaly import BOX, FOUND, best_boxes, box_iou, plant
+from dubium.evaluation.metrics.scoring import scorer
+from dubium.evaluation.protocols.evaluation import Evaluation, metric_name, other_split
+from dubium.evaluation.protocols.images import compute_maps, labels_at
+from dubium.evaluation.protocols.options import change_options
+from dubium.evaluation.shards import PLANTED_SHARD, ShardStore, method_shard
 from dubium.evaluation.statistics import mean
-from dubium.evaluation.store import Store
-from dubium.evaluation.summary import Measured, Summary
-from dubium.types import Kind
+from dubium.evaluation.summary import EvaluationSummary, Measurement
+from dubium.ranking import most_uncertain
+from dubium.types import Images, Kind
 
 DONORS = 2000  # images that patches are drawn from
-Masks = Bool[Tensor, "N H W"]
+EXAMPLES = 6  # images that figures show
 
 
 @dataclass(frozen=True)
 class AnomalyOptions:
-    """How many images, of how many candidates (None: all), and the size of the planted patch."""
+    """How many images, of how many candidates (None: all), the size of the patch, and the dataset it is cut from."""
 
     images: int = 200
     candidates: int | None = 2000
     box: int = BOX
+    patches: str | None = None
 
 
-def options_for(scale: str) -> AnomalyOptions:
+def anomaly_options(scale: str, _data: Dataset, **changes: Any) -> AnomalyOptions:
     """The paper's 200 images out of the whole test set; out of 2,000 for a CPU; a handful for a test."""
     if scale == "smoke":
-        return AnomalyOptions(images=6, candidates=24)
-    return AnomalyOptions(candidates=None if scale == "paper" else 2000)
+        return change_options(AnomalyOptions(images=6, candidates=24), changes)
+    return change_options(AnomalyOptions(candidates=None if scale == "paper" else 2000), changes)
 
 
-def evaluate_anomaly(job: Job, options: AnomalyOptions, source: Dataset) -> dict[str, Any]:
-    """Plant patches of `source`, keep the images whose epistemic uncertainty rises most, and look for the patches."""
-    settings = {**job.settings(), **options.__dict__, "patches": f"{source.name}:{source.split}"}
-    store = Store.open(job.out, settings)
-    planted = store.tensors("planted", "all", lambda: _planted(job, options, source))
-    x, corners = planted["x"], planted["corners"]
-    results: dict[str, dict[str, Measured]] = {}
-    boxes: dict[str, Tensor] = {}
-    maps_by_method = all_maps(job, store, x, "explaining images")
-    for method in job.methods:
-        maps = maps_by_method[method.label]
-        results[method.label] = {}
-        for kind in job.kinds:
-            found = best_boxes(maps[kind], options.box)
-            iou = box_iou(found, corners, options.box)
-            boxes.setdefault(method.label, found)
-            values = {"iou": iou, "ada": (iou > FOUND).double()}
-            results[method.label] |= _measured(values, kind)
+def evaluate_anomaly(evaluation: Evaluation, options: AnomalyOptions) -> dict[str, Any]:
+    """Plant patches, keep the images whose epistemic uncertainty rises most, and look for the patches in their maps.
+
+    Returns:
+        What is in `summary.json`.
+    """
+    source = other_split(evaluation, options.patches)
+    settings = {**evaluation.settings(), **vars(options), "patches": f"{source.name}:{source.split}"}
+    store = ShardStore.open(evaluation.out, settings)
+    planted = store.compute_tensors(PLANTED_SHARD, partial(_plant_patches, evaluation, options, source))
+    corners = planted["corners"]
+    measurements: dict[str, dict[str, Measurement]] = {}
+    for label, maps in compute_maps(evaluation, store, planted["x"]).items():
+        measurements[label] = {}
+        for kind in evaluation.kinds:
+            iou = box_iou(best_boxes(maps[kind], options.box), corners, options.box)
+            measurements[label] |= mean_measurements({"iou": iou, "ada": (iou > FOUND).double()}, kind)
     images = {
         "index": planted["index"].tolist(),
-        "label": labels_at(job.data, planted["index"]),
+        "label": labels_at(evaluation.data, planted["index"]),
         "row": corners[:, 0].tolist(),
         "column": corners[:, 1].tolist(),
         "before": planted["before"].tolist(),
         "after": planted["after"].tolist(),
     }
-    methods = [method.label for method in job.methods]
-    written = Summary("anomaly", {**settings, "methods": methods}, images, results).write(job.out)
-    anomaly_figures(x, corners, boxes, options.box, job.out)
-    return written
+    settings["methods"] = evaluation.method_labels()
+    return EvaluationSummary("anomaly", settings, images, measurements).write(evaluation.out)
 
 
-def evaluate_masks(job: Job, masks: Masks) -> dict[str, Any]:
-    """Compare maps with the user's masks, image by image."""
-    if masks.shape != (len(job.data), *job.data.shape[1:]):
-        expected = (len(job.data), *job.data.shape[1:])
-        raise ImagesError(f"The masks have shape {tuple(masks.shape)}; expected {expected}, one for each image.")
-    settings = {**job.settings(), "masks": int(masks.sum())}
-    store = Store.open(job.out, settings)
-    kept = masks.flatten(1).any(1).numpy()
-    notes = [] if kept.all() else [f"{int((~kept).sum())} images with an empty mask are left out."]
-    results: dict[str, dict[str, Measured]] = {}
-    maps_by_method = all_maps(job, store, job.data.batch(slice(None)), "explaining images")
-    for method in job.methods:
-        maps = maps_by_method[method.label]
-        results[method.label] = {}
-        for kind in job.kinds:
-            values = {name: value[kept] for name, value in localisation(maps[kind], masks).items()}
-            results[method.label] |= _measured(values, kind)
-    index = np.flatnonzero(kept).tolist()
-    images: dict[str, list[Any]] = {"index": index, "label": labels_at(job.data, torch.tensor(index))}
-    methods = [method.label for method in job.methods]
-    return Summary("masks", {**settings, "methods": methods}, images, results, notes=notes).write(job.out)
-
-
-def _planted(job: Job, options: AnomalyOptions, source: Dataset) -> dict[str, Tensor]:
+def _plant_patches(evaluation: Evaluation, options: AnomalyOptions, source: Dataset) -> dict[str, Tensor]:
     """The images whose uncertainty rises most, with their patches."""
-    data = job.data
+    data, seed = evaluation.data, evaluation.seed
     count = len(data) if options.candidates is None else min(options.candidates, len(data))
-    rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(job.seed))[:count].sort().values
-    x, corners = plant(
-        data.batch(rows), source.sample(DONORS, seed=job.seed).batch(slice(None)), box=options.box, seed=job.seed
-    )
-    uncertainty = scorer(job.posterior)
+    rows = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))[:count].sort().values
+    donors = source.sample(DONORS, seed=seed).batch(slice(None))
+    x, corners = plant(data.batch(rows), donors, box=options.box, seed=seed)
+    uncertainty = scorer(evaluation.posterior)
     before, after = uncertainty(data.batch(rows)), uncertainty(x)
-    job.report(f"{len(rows)} patches planted")
+    evaluation.on_step(f"{len(rows)} patches planted")
     kept = most_uncertain(after - before, options.images)
     found = {"x": x, "corners": corners, "index": rows, "before": before, "after": after}
     return {name: value[kept] for name, value in found.items()}
 
 
-def _measured(values: Mapping[str, Tensor], kind: Kind) -> dict[str, Measured]:
+def mean_measurements(values: Mapping[str, Tensor], kind: Kind) -> dict[str, Measurement]:
+    """Metrics that are means over images, higher being better."""
     arrays = {name: value.numpy(force=True) for name, value in values.items()}
-    return {metric_name(name, kind): Measured(array, mean, array, True) for name, array in arrays.items()}
+    return {metric_name(name, kind): Measurement(array, mean, array, True) for name, array in arrays.items()}
+
+
+@dataclass(frozen=True)
+class AnomalyExamples:
+    """A few images with their patches, and where each method finds them."""
+
+    x: Images
+    corners: Int64[Tensor, "B 2"]
+    boxes: dict[str, Int64[Tensor, "B 2"]]
+    box: int
+
+
+def read_anomaly_examples(store: ShardStore, settings: Mapping[str, Any]) -> AnomalyExamples:
+    """What figures show, for the first kind."""
+    planted, kind, box = store.read_tensors(PLANTED_SHARD), settings["kinds"][0], settings["box"]
+    maps = {label: store.read_tensors(method_shard(label, 0))[kind][:EXAMPLES] for label in settings["methods"]}
+    boxes = {label: best_boxes(found, box) for label, found in maps.items()}
+    return AnomalyExamples(planted["x"][:EXAMPLES], planted["corners"][:EXAMPLES], boxes, box)

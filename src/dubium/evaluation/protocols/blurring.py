@@ -1,44 +1,39 @@
 """The blurring test of a posterior's most uncertain images."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from dubium.data import Dataset
-from dubium.evaluation.blurring import (
+from dubium.errors import lookup
+from dubium.evaluation.metrics.blurring import (
     FRACTIONS,
     STEP,
     Search,
-    areas,
     auc_urr,
     blurring_test,
+    image_areas,
     murr,
     pixel_counts,
     reduction_rates,
     sigma_grid,
 )
-from dubium.evaluation.figures.blurring import blurring_figures
-from dubium.evaluation.methods import Method
-from dubium.evaluation.protocols.job import (
-    Job,
-    Part,
-    by_method,
-    labels_at,
-    metric_name,
-    most_uncertain,
-    scores_of,
-    shard_maps,
-)
-from dubium.evaluation.scoring import Uncertainty, scorer
+from dubium.evaluation.metrics.scoring import scorer
+from dubium.evaluation.protocols.evaluation import Evaluation, MethodShard, metric_name, run_method_shards
+from dubium.evaluation.protocols.images import ChosenImages, choose_images, map_maker
+from dubium.evaluation.protocols.options import change_options
+from dubium.evaluation.shards import ShardStore, example_shard, method_shard
 from dubium.evaluation.statistics import Array, band, mean, median
-from dubium.evaluation.store import Store
-from dubium.evaluation.summary import Measured, Summary
+from dubium.evaluation.summary import EvaluationSummary, Measurement
 from dubium.types import Images, Kind
+
+EXAMPLES = 4  # images that figures show
 
 
 @dataclass(frozen=True)
@@ -52,93 +47,125 @@ class BlurringOptions:
     search: Search = "ranked"
 
 
-def options_for(scale: str, data: Dataset) -> BlurringOptions:
+def blurring_options(scale: str, data: Dataset, **changes: Any) -> BlurringOptions:
     """The paper's: the 100 most uncertain grey images, or 500 in colour; 100 for a CPU; a handful for a test."""
+    lookup("search", dict.fromkeys(get_args(Search)), changes.get("search", "ranked"))
     if scale == "smoke":
-        return BlurringOptions(images=4, candidates=32, step=4.0)
-    return BlurringOptions(images=500 if scale == "paper" and data.shape[0] > 1 else 100)
+        return change_options(BlurringOptions(images=4, candidates=32, step=4.0), changes)
+    return change_options(BlurringOptions(images=500 if scale == "paper" and data.shape[0] > 1 else 100), changes)
 
 
-def evaluate_blurring(job: Job, options: BlurringOptions) -> dict[str, Any]:
-    """Blur the pixels that each method blames, and write what that did to the uncertainty to the job's folder."""
-    settings = {**job.settings(), **options.__dict__, "fractions": list(options.fractions)}
-    store = Store.open(job.out, settings)
-    data = job.data if options.candidates is None else job.data.subset(slice(options.candidates))
-    results: dict[str, dict[str, Measured]] = {method.label: {} for method in job.methods}
-    curves: dict[str, dict[str, Any]] = {method.label: {} for method in job.methods}
+def evaluate_blurring(evaluation: Evaluation, options: BlurringOptions) -> dict[str, Any]:
+    """Blur the pixels that each method ranks highest, and write how much of the uncertainty goes.
+
+    Returns:
+        What is in `summary.json`; `curves[method]["2%"]` has the median URR at each step, with its band.
+    """
+    settings = {**evaluation.settings(), **vars(options), "fractions": list(options.fractions)}
+    store = ShardStore.open(evaluation.out, settings)
+    measurements: dict[str, dict[str, Measurement]] = {label: {} for label in evaluation.method_labels()}
+    curves: dict[str, dict[str, Any]] = {label: {} for label in evaluation.method_labels()}
     notes: list[str] = []
     images: dict[str, list[Any]] = {}
-    for kind in job.kinds:
-        scores = scores_of(job, store, data, kind, f"scores-{kind}")
-        where = most_uncertain(scores, options.images)
-        kept = (scores[where] > 0).numpy()
+    for kind in evaluation.kinds:
+        chosen = choose_images(evaluation, store, kind, options.images, options.candidates)
+        kept = (chosen.scores > 0).numpy()
         if not kept.all():
             notes.append(f"{int((~kept).sum())} images with no {kind} uncertainty are left out.")
-        images |= {metric_name("index", kind): where.tolist(), metric_name("label", kind): labels_at(data, where)}
-        images |= {metric_name("uncertainty", kind): scores[where].tolist()}
-        part = partial(part_curves, store, data, where, kind, options)
-        for label, parts in by_method(job, part, len(where), f"blurring images ({kind})").items():
+        images |= {**chosen.columns(), metric_name("uncertainty", kind): chosen.scores.tolist()}
+        blur = partial(_blur_shard, store, chosen, options)
+        for label, shards in run_method_shards(evaluation, blur, len(chosen), f"blurring images ({kind})").items():
             for fraction in options.fractions:
-                rate = rates_of(parts, fraction)
-                results[label] |= measured(rate, kept, f"@{100 * fraction:g}%", kind)
-                at = metric_name(f"{100 * fraction:g}%", kind)
-                middle, low, high = band(rate[kept], median)
-                curves[label][at] = {"value": middle.tolist(), "low": low.tolist(), "high": high.tolist()}
-    methods = [method.label for method in job.methods]
-    more = {"curves": curves}
-    summary = Summary("blurring", {**settings, "methods": methods}, images, results, notes=notes, more=more)
-    written = summary.write(job.out)
-    blurring_figures(job, store, data, options, written)
-    return written
+                rates, at = shard_rates(shards, fraction)[kept], f"{100 * fraction:g}%"
+                measurements[label] |= blurring_measurements(rates, at, kind)
+                middle, low, high = band(rates, median)
+                interval = {"value": middle.tolist(), "low": low.tolist(), "high": high.tolist()}
+                curves[label][metric_name(at, kind)] = interval
+        store.compute_tensors(example_shard(kind), partial(_example_images, chosen))
+    settings["methods"] = evaluation.method_labels()
+    summary = EvaluationSummary("blurring", settings, images, measurements, notes=notes, extra={"curves": curves})
+    return summary.write(evaluation.out)
 
 
-def measured(rates: Array, kept: Any, at: str, kind: Kind) -> dict[str, Measured]:
-    """All metrics of one method and fraction; images without uncertainty have no rate and do not count."""
-    rates = rates[kept]
-    last, area = rates[:, -1], areas(rates)
-    found = {
-        "murr": Measured(rates, murr, last, True),
-        "auc-urr": Measured(rates, auc_urr, area, False),
-        "murr-mean": Measured(last, mean, last, True),
-        "auc-urr-mean": Measured(area, mean, area, False),
-        "auc-urr-median": Measured(area, median, area, False),
+def blurring_measurements(rates: Array, at: str, kind: Kind) -> dict[str, Measurement]:
+    """All metrics of one method and fraction, from the rates of images that have uncertainty."""
+    last, areas = rates[:, -1], image_areas(rates)
+    metrics = {
+        "murr": Measurement(rates, murr, last, True),
+        "auc-urr": Measurement(rates, auc_urr, areas, False),
+        "murr-mean": Measurement(last, mean, last, True),
+        "auc-urr-mean": Measurement(areas, mean, areas, False),
+        "auc-urr-median": Measurement(areas, median, areas, False),
     }
-    return {metric_name(f"{name}{at}", kind): one for name, one in found.items()}
+    return {metric_name(f"{name}@{at}", kind): measurement for name, measurement in metrics.items()}
 
 
-def rates_of(parts: Sequence[dict[str, Any]], fraction: float) -> Array:
+def shard_rates(shards: Sequence[Mapping[str, Any]], fraction: float) -> Array:
     """URR of every image at every step."""
-    return reduction_rates(np.concatenate([np.array(part[f"{fraction:g}"]["curves"]) for part in parts]))
+    return reduction_rates(np.concatenate([np.array(shard[_fraction_key(fraction)]["curves"]) for shard in shards]))
 
 
-def part_curves(
-    store: Store, data: Dataset, where: Tensor, kind: Kind, options: BlurringOptions, job: Job, part: Part
+def _blur_shard(
+    store: ShardStore, chosen: ChosenImages, options: BlurringOptions, evaluation: Evaluation, shard: MethodShard
 ) -> dict[str, Any]:
-    """The curves of one shard, computed or remembered."""
-    method, shard, rows = part
-    x, uncertainty = data.batch(where[rows]), scorer(job.posterior, kind)
-    compute = partial(shard_curves, job, store, method, x, shard, kind, uncertainty, options)
-    return store.values(method.file_name, f"{shard}-{kind}", compute)
+    """Sigmas and curves of one shard, computed or read."""
+    name = method_shard(shard.method.label, shard.rows.start, chosen.kind)
+
+    def compute() -> dict[str, Any]:
+        x = chosen.batch(shard.rows)
+        maps = store.compute_tensors(name, map_maker(evaluation, shard.method, x, [chosen.kind]))
+        return curve_values(evaluation, x, maps[chosen.kind], chosen.kind, options)
+
+    return store.compute_values(name, compute)
 
 
-def shard_curves(
-    job: Job,
-    store: Store,
-    method: Method,
-    x: Images,
-    shard: str,
-    kind: Kind,
-    uncertainty: Uncertainty,
-    options: BlurringOptions,
+def curve_values(
+    evaluation: Evaluation, x: Images, maps: Tensor, kind: Kind, options: BlurringOptions
 ) -> dict[str, Any]:
-    """The curves of one shard, as JSON."""
-    maps = shard_maps(job, store, method, x, f"{shard}-{kind}", [kind])[kind]  # each kind has images of its own
+    """Sigmas and curves for every fraction, as JSON."""
     counts = pixel_counts(x.shape[2], x.shape[3], options.fractions)
     with torch.no_grad():
         found = blurring_test(
-            uncertainty, x, maps, counts=counts, sigmas=sigma_grid(options.step), search=options.search
+            scorer(evaluation.posterior, kind),
+            x,
+            maps,
+            counts=counts,
+            sigmas=sigma_grid(options.step),
+            search=options.search,
         )
     return {
-        f"{fraction:g}": {"sigma": one.sigma.tolist(), "curves": one.curves.tolist()}
-        for fraction, one in zip(options.fractions, found, strict=True)
+        _fraction_key(fraction): {"sigma": result.sigma.tolist(), "curves": result.curves.tolist()}
+        for fraction, result in zip(options.fractions, found, strict=True)
     }
+
+
+def _fraction_key(fraction: float) -> str:
+    return f"{fraction:g}"
+
+
+def _example_images(chosen: ChosenImages) -> dict[str, Tensor]:
+    return {"x": chosen.batch(slice(EXAMPLES))}
+
+
+@dataclass(frozen=True)
+class BlurringExample:
+    """A few images as one method blurs them, up to the largest fraction."""
+
+    x: Images
+    maps: Float[Tensor, "B H W"]
+    sigma: Float[Tensor, " B"]
+    curves: Float[Tensor, "B T1"]
+
+
+def read_blurring_examples(store: ShardStore, settings: Mapping[str, Any]) -> dict[str, BlurringExample]:
+    """What figures show of the first kind, by the method's label."""
+    kind, fraction = settings["kinds"][0], max(settings["fractions"])
+    x = store.read_tensors(example_shard(kind))["x"]
+    examples = {}
+    for label in settings["methods"]:
+        name = method_shard(label, 0, kind)
+        maps = store.read_tensors(name)[kind][: len(x)]
+        values = store.read_values(name)[_fraction_key(fraction)]
+        sigma, curves = (torch.tensor(values[key])[: len(x)] for key in ("sigma", "curves"))
+        examples[label] = BlurringExample(x, maps, sigma, curves)
+    return examples

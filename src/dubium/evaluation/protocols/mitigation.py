@@ -3,28 +3,32 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch import Tensor, nn
 
 from dubium.data import Dataset
-from dubium.errors import DivergedError, OptionError
-from dubium.evaluation.figures.mitigation import mitigation_figures
-from dubium.evaluation.mitigation import HIGHER_IS_BETTER, NO_ATTENTION, Attention, mitigation_arm
-from dubium.evaluation.protocols.job import Job, all_maps, each, metric_name
+from dubium.errors import DivergedError, OptionError, lookup
+from dubium.evaluation.metrics.calibration import BINS, HIGHER_IS_BETTER
+from dubium.evaluation.protocols.evaluation import Evaluation, metric_name, other_split, run_items
+from dubium.evaluation.protocols.images import compute_maps
+from dubium.evaluation.protocols.mitigation_arm import Attention, train_arm
+from dubium.evaluation.protocols.options import change_options
+from dubium.evaluation.shards import ShardStore, arm_shard, example_shard, explainer_shard, method_shard
 from dubium.evaluation.statistics import mean
-from dubium.evaluation.store import Store
-from dubium.evaluation.summary import Measured, Summary
-from dubium.training.attention import MITIGATION
+from dubium.evaluation.summary import EvaluationSummary, Measurement
+from dubium.seeds import seed_for
+from dubium.training.attention import MITIGATION, attention_weights
 from dubium.training.loop import fit, network_for
 from dubium.training.recipe import Recipe
 from dubium.training.recipes import RECIPES, sizes
-from dubium.training.seeds import seed_for
-from dubium.types import Kind
+from dubium.types import Images, Kind
 
 IMAGES = {"mnist": 500, "cifar-10": 1000, "svhn": 2000, "cifar-100": 4000}  # Sec. 5.2.2
 MAPS = 50  # images explained at a time
+NO_ATTENTION = "none"
+EXAMPLES = 6  # images that figures show
 
 
 @dataclass(frozen=True)
@@ -34,13 +38,39 @@ class MitigationOptions:
     images: int = 500
     seeds: int = 5
     recipe: Recipe = MITIGATION
-    how: Attention = field(default_factory=Attention)
+    attention: Attention = field(default_factory=Attention)
     explainer: str = "subset"
     test_images: int | None = None
 
+    def settings(self) -> dict[str, Any]:
+        """What decides a shard's content; the number of seeds does not, since more may be added."""
+        return {
+            "images": self.images,
+            "recipe": self.recipe.to_json(),
+            "how": vars(self.attention),
+            "explainer": self.explainer,
+            "test_images": self.test_images,
+        }
 
-def options_for(scale: str, data: Dataset) -> MitigationOptions:
-    """The paper's; half its epochs for a CPU; next to nothing for a test."""
+
+def mitigation_options(scale: str, data: Dataset, *, epochs: int | None = None, **changes: Any) -> MitigationOptions:
+    """The paper's; half its epochs for a CPU; next to nothing for a test.
+
+    Args:
+        epochs: of each training; the recipe's milestones move with them.
+        changes: fields of `MitigationOptions` and of `Attention`.
+    """
+    options = _default_options(scale, data)
+    if epochs is not None:
+        milestones = tuple(round(epochs * at / options.recipe.epochs) for at in options.recipe.milestones)
+        changes["recipe"] = options.recipe.changed(epochs=epochs, milestones=milestones)
+    attention = {name: changes.pop(name) for name in ("alpha", "normalisation", "space") if name in changes}
+    options = change_options(options, changes)
+    lookup("explainer", dict.fromkeys(("subset", "run")), options.explainer)
+    return replace(options, attention=replace(options.attention, **attention))
+
+
+def _default_options(scale: str, data: Dataset) -> MitigationOptions:
     known = RECIPES.get(data.name, {}).get("paper", MITIGATION)
     recipe = replace(MITIGATION, options=sizes("cnn3", data), mean=known.mean, std=known.std)
     if scale == "smoke":
@@ -52,101 +82,129 @@ def options_for(scale: str, data: Dataset) -> MitigationOptions:
     return MitigationOptions(IMAGES.get(data.name, 500), 5, recipe)
 
 
-def evaluate_mitigation(job: Job, options: MitigationOptions, test: Dataset) -> dict[str, Any]:
-    """Train every arm with every seed on a few of the job's images, and test each on images it has not seen."""
-    if job.data.labels is None or test.labels is None:
-        raise OptionError(f"{job.data.name} has no labels, so that nothing can be trained or tested on it.")
-    about = {"recipe": options.recipe.to_json(), "how": options.how.__dict__, "test": f"{test.name}:{test.split}"}
-    settings = {**job.settings(), **options.__dict__, **about}
-    del settings["seeds"]  # more may be added
-    store = Store.open(job.out, settings)
-    data = job.data.sample(options.images, seed=job.seed)
-    test = test if options.test_images is None else test.sample(options.test_images, seed=job.seed)
-    explained = (
-        replace(job, posterior=_subset_ensemble(job, store, data, options)) if options.explainer == "subset" else job
-    )
-    arms: dict[str, tuple[str, Kind | None]] = {NO_ATTENTION: (NO_ATTENTION, None)}
-    maps: dict[str, Tensor | None] = {NO_ATTENTION: None}
-    for method_label, by_kind in all_maps(explained, store, data.batch(slice(None)), "explaining images", MAPS).items():
-        for kind in job.kinds:
-            label = f"{method_label}@{kind}"
-            arms[label], maps[label] = (method_label, kind), by_kind[kind]
-    folders = {
-        label: label if kind is None else f"{_file_name(job, method)}@{kind}" for label, (method, kind) in arms.items()
-    }
-    items = [(label, seed) for seed in range(options.seeds) for label in arms]
-    train = partial(_arm_values, store, data, maps, test, options, folders)
-    values = dict(zip(items, each(job, train, items, "training arms"), strict=True))
-    return _summary(job, options, settings, arms, values, data, maps)
+class Arm(NamedTuple):
+    """One way of training: with the maps of a method and kind, or (None) without attention."""
+
+    method: str
+    kind: Kind | None
+    maps: Tensor | None
 
 
-def _arm_values(
-    store: Store,
-    data: Dataset,
-    maps: Mapping[str, Tensor | None],
-    test: Dataset,
-    options: MitigationOptions,
-    folders: Mapping[str, str],
-    _job: Job,
-    item: tuple[str, int],
-) -> dict[str, Any]:
-    label, seed = item
-    compute = partial(_arm, data, maps[label], test, options, seed)
-    return store.values(f"arm-{folders[label]}", f"seed-{seed}", compute)
+class Experiment(NamedTuple):
+    """What every training needs."""
+
+    arms: list[Arm]
+    data: Dataset
+    test: Dataset
+    options: MitigationOptions
 
 
-def _arm(data: Dataset, maps: Tensor | None, test: Dataset, options: MitigationOptions, seed: int) -> dict[str, Any]:
-    try:
-        return dict(mitigation_arm(data, maps, test, recipe=options.recipe, how=options.how, seed=seed))
-    except DivergedError as error:
-        return {"diverged": str(error)}
+def evaluate_mitigation(evaluation: Evaluation, options: MitigationOptions) -> dict[str, Any]:
+    """Train every arm with every seed on a few images, and test each on images it has not seen.
 
-
-def _summary(
-    job: Job,
-    options: MitigationOptions,
-    settings: dict[str, Any],
-    arms: dict[str, tuple[str, Kind | None]],
-    values: dict[tuple[str, int], dict[str, Any]],
-    data: Dataset,
-    maps: dict[str, Tensor | None],
-) -> dict[str, Any]:
+    Returns:
+        What is in `summary.json`.
+    """
+    test = other_split(evaluation)
+    if evaluation.data.labels is None or test.labels is None:
+        raise OptionError(f"{evaluation.data.name} has no labels, so that nothing can be trained or tested on it.")
+    settings = {**evaluation.settings(), **options.settings(), "test": f"{test.name}:{test.split}"}
+    store = ShardStore.open(evaluation.out, settings)
+    data = evaluation.data.sample(options.images, seed=evaluation.seed)
+    test = test if options.test_images is None else test.sample(options.test_images, seed=evaluation.seed)
+    arms = _prepare_arms(evaluation, store, data, options)
+    items = [(arm, seed) for seed in range(options.seeds) for arm in range(len(arms))]
+    train = partial(_evaluate_arm, store, Experiment(arms, data, test, options))
+    values = dict(zip(items, run_items(evaluation, train, items, "training arms"), strict=True))
     diverged = sorted({seed for (_, seed), found in values.items() if "diverged" in found})
     seeds = [seed for seed in range(options.seeds) if seed not in diverged]
-    notes = [f"Seed {seed} is left out: an arm's loss was no longer a number." for seed in diverged]
     if not seeds:
         raise DivergedError(f"Training diverged with every seed. Try a lower learning rate than {options.recipe.lr}.")
-    results: dict[str, dict[str, Measured]] = {}
-    for label, (method, kind) in arms.items():
-        for metric, higher in HIGHER_IS_BETTER.items():
-            found = np.array([values[label, seed][metric] for seed in seeds])
-            name = metric if kind is None else metric_name(metric, kind)
-            results.setdefault(method, {})[name] = Measured(found, mean, found, higher)
-    methods = [NO_ATTENTION, *(method.label for method in job.methods)]
-    settings = {**settings, "seeds": options.seeds, "methods": methods}
-    written = Summary("mitigation", settings, {"seed": seeds}, results, few=True, notes=notes).write(job.out)
-    drawn = {label: found for label, found in maps.items() if found is not None}
-    mitigation_figures(data, drawn, options.how, written["results"], job.out)
-    return written
+    notes = [f"Seed {seed} is left out: an arm's loss was no longer a number." for seed in diverged]
+    notes.append(f"ece is the expected calibration error over {BINS} bins of confidence.")
+    measurements: dict[str, dict[str, Measurement]] = {}
+    for number, arm in enumerate(arms):
+        results = [values[number, seed] for seed in seeds]
+        measurements.setdefault(arm.method, {}).update(arm_measurements(results, arm.kind))
+    settings |= {"seeds": options.seeds, "methods": [NO_ATTENTION, *evaluation.method_labels()]}
+    summary = EvaluationSummary("mitigation", settings, {"seed": seeds}, measurements, few_runs=True, notes=notes)
+    return summary.write(evaluation.out)
 
 
-def _subset_ensemble(job: Job, store: Store, data: Dataset, options: MitigationOptions) -> list[nn.Module]:
+def _prepare_arms(evaluation: Evaluation, store: ShardStore, data: Dataset, options: MitigationOptions) -> list[Arm]:
+    """The arm without attention, and one for each method and kind with the maps of the training images."""
+    if options.explainer == "subset":
+        evaluation = replace(evaluation, posterior=_train_explainer(evaluation, store, data, options.recipe))
+    x = data.batch(slice(None))
+    store.compute_tensors(example_shard("training"), lambda: {"x": x[:EXAMPLES]})
+    maps = compute_maps(evaluation, store, x, MAPS)
+    arms = [Arm(label, kind, by_kind[kind]) for label, by_kind in maps.items() for kind in evaluation.kinds]
+    return [Arm(NO_ATTENTION, None, None), *arms]
+
+
+def _train_explainer(evaluation: Evaluation, store: ShardStore, data: Dataset, recipe: Recipe) -> list[nn.Module]:
     """As many networks as the posterior has, trained plainly on the few images."""
-    members = range(len(job.posterior))
-    return each(job, partial(_subset_member, store, data, options), members, "training the explainer")
+    train = partial(_train_explainer_member, store, data, recipe)
+    return run_items(evaluation, train, range(len(evaluation.posterior)), "training the explainer")
 
 
-def _subset_member(store: Store, data: Dataset, options: MitigationOptions, job: Job, member: int) -> nn.Module:
-    seed = seed_for(job.seed, "explainer", member)
-    network = network_for(options.recipe, seed)
+def _train_explainer_member(
+    store: ShardStore, data: Dataset, recipe: Recipe, evaluation: Evaluation, member: int
+) -> nn.Module:
+    seed = seed_for(evaluation.seed, "explainer", member)
+    network = network_for(recipe, seed)
 
     def train() -> dict[str, Tensor]:
-        fit(network, data, options.recipe, seed=seed)
+        fit(network, data, recipe, seed=seed)
         return dict(network.state_dict())
 
-    network.load_state_dict(store.tensors("explainer", f"member-{member}", train))
+    network.load_state_dict(store.compute_tensors(explainer_shard(member), train))
     return network.eval()
 
 
-def _file_name(job: Job, label: str) -> str:
-    return next(method.file_name for method in job.methods if method.label == label)
+def _evaluate_arm(
+    store: ShardStore, experiment: Experiment, _evaluation: Evaluation, item: tuple[int, int]
+) -> dict[str, Any]:
+    """Test results of one arm and seed, computed or read; what went wrong where training diverged."""
+    arms, data, test, options = experiment
+    arm, seed = arms[item[0]], item[1]
+
+    def compute() -> dict[str, Any]:
+        train = partial(train_arm, recipe=options.recipe, attention=options.attention, seed=seed)
+        try:
+            return dict(train(data, arm.maps, test))
+        except DivergedError as error:
+            return {"diverged": str(error)}
+
+    return store.compute_values(arm_shard(arm.method, seed, arm.kind), compute)
+
+
+def arm_measurements(results: list[dict[str, Any]], kind: Kind | None) -> dict[str, Measurement]:
+    """Every metric of one arm, one number for each seed."""
+    measurements = {}
+    for metric, higher in HIGHER_IS_BETTER.items():
+        values = np.array([result[metric] for result in results])
+        name = metric if kind is None else metric_name(metric, kind)
+        measurements[name] = Measurement(values, mean, values, higher)
+    return measurements
+
+
+@dataclass(frozen=True)
+class MitigationExamples:
+    """A few training images, and the attention that each arm gives them."""
+
+    x: Images
+    attention: dict[str, Tensor]
+
+
+def read_mitigation_examples(store: ShardStore, settings: Mapping[str, Any]) -> MitigationExamples:
+    """What figures show, by the arm's name `method@kind`."""
+    x = store.read_tensors(example_shard("training"))["x"]
+    attention = {}
+    for label in settings["methods"]:
+        if label != NO_ATTENTION:
+            maps = store.read_tensors(method_shard(label, 0))
+            for kind in settings["kinds"]:
+                weights = attention_weights(maps[kind][: len(x)], settings["how"]["normalisation"])
+                attention[f"{label}@{kind}"] = weights
+    return MitigationExamples(x, attention)

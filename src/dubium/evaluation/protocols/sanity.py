@@ -1,6 +1,6 @@
-"""The checks of `evaluation.sanity` and `evaluation.randomisation` on a posterior's most uncertain images."""
+"""The checks of `metrics.sanity` and `metrics.randomisation` on a posterior's most uncertain images."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,20 +10,10 @@ import torch
 from torch import Tensor
 
 from dubium.data import Dataset
-from dubium.evaluation.figures.sanity import sanity_figures
-from dubium.evaluation.methods import Method, maps_of
-from dubium.evaluation.protocols.job import (
-    Job,
-    Part,
-    by_method,
-    labels_at,
-    metric_name,
-    most_uncertain,
-    scores_of,
-    shard_maps,
-)
-from dubium.evaluation.randomisation import Randomised
-from dubium.evaluation.sanity import (
+from dubium.errors import OptionError
+from dubium.evaluation.methods import explain_maps
+from dubium.evaluation.metrics.randomisation import Randomised
+from dubium.evaluation.metrics.sanity import (
     HIGHER_IS_BETTER,
     area_left,
     effective_pixels,
@@ -32,10 +22,13 @@ from dubium.evaluation.sanity import (
     redrawn,
     uncertainty_curves,
 )
-from dubium.evaluation.scoring import scorer
+from dubium.evaluation.metrics.scoring import scorer
+from dubium.evaluation.protocols.evaluation import Evaluation, MethodShard, metric_name, run_method_shards
+from dubium.evaluation.protocols.images import ChosenImages, choose_images, map_maker
+from dubium.evaluation.protocols.options import change_options
+from dubium.evaluation.shards import ShardStore, method_shard
 from dubium.evaluation.statistics import mean
-from dubium.evaluation.store import Store
-from dubium.evaluation.summary import Measured, Summary
+from dubium.evaluation.summary import EvaluationSummary, Measurement
 from dubium.types import Images, Kind, Posterior
 
 STAGES = (0.25, 0.5, 0.75, 1.0)
@@ -51,78 +44,105 @@ class SanityOptions:
     draws: int = 2
 
 
-def options_for(scale: str) -> SanityOptions:
+def sanity_options(scale: str, _data: Dataset, **changes: Any) -> SanityOptions:
     """Not the paper's: 50 images for a CPU, 200 where time allows, a handful for a test."""
     if scale == "smoke":
-        return SanityOptions(images=3, candidates=24, draws=1)
-    return SanityOptions(images=200 if scale == "paper" else 50, candidates=None if scale == "paper" else 2000)
+        return change_options(SanityOptions(images=3, candidates=24, draws=1), changes)
+    large = scale == "paper"
+    return change_options(SanityOptions(images=200 if large else 50, candidates=None if large else 2000), changes)
 
 
-def evaluate_sanity(job: Job, options: SanityOptions) -> dict[str, Any]:
-    """Run every check for every method, and write the job's folder."""
-    settings = {**job.settings(), **options.__dict__}
-    store = Store.open(job.out, settings)
-    data = job.data if options.candidates is None else job.data.subset(slice(options.candidates))
-    results: dict[str, dict[str, Measured]] = {method.label: {} for method in job.methods}
+def evaluate_sanity(evaluation: Evaluation, options: SanityOptions) -> dict[str, Any]:
+    """Run every check for every method.
+
+    Returns:
+        What is in `summary.json`.
+    """
+    settings = {**evaluation.settings(), **vars(options)}
+    store = ShardStore.open(evaluation.out, settings)
+    measurements: dict[str, dict[str, Measurement]] = {label: {} for label in evaluation.method_labels()}
     notes: list[str] = []
     images: dict[str, list[Any]] = {}
-    if len(job.posterior) < 4:
+    if len(evaluation.posterior) < 4:
         notes.append("A half of fewer than four networks has one, which has no epistemic uncertainty: no `halves`.")
-    for kind in job.kinds:
-        scores = scores_of(job, store, data, kind, f"scores-{kind}")
-        where = most_uncertain(scores, options.images)
-        where = where[scores[where] > 0]
-        if len(where) < min(options.images, len(data)):
-            notes.append(
-                f"{min(options.images, len(data)) - len(where)} images with no {kind} uncertainty are left out."
-            )
-        images |= {metric_name("index", kind): where.tolist(), metric_name("label", kind): labels_at(data, where)}
-        part = partial(_part, store, data, where, kind, options)
-        for label, parts in by_method(job, part, len(where), f"checking maps ({kind})").items():
-            results[label] |= _joined(parts, kind)
-    methods = [method.label for method in job.methods]
-    written = Summary("sanity", {**settings, "methods": methods}, images, results, notes=notes).write(job.out)
-    sanity_figures(written["results"], job.kinds[0], job.out)
-    return written
+    for kind in evaluation.kinds:
+        candidates = choose_images(evaluation, store, kind, options.images, options.candidates)
+        chosen = candidates.with_uncertainty()
+        if len(chosen) < len(candidates):
+            notes.append(f"{len(candidates) - len(chosen)} images with no {kind} uncertainty are left out.")
+        if not len(chosen):
+            raise OptionError(f"There is no image to average over: none has any {kind} uncertainty.")
+        images |= chosen.columns()
+        check = partial(_check_shard, store, chosen, options)
+        for label, shards in run_method_shards(evaluation, check, len(chosen), f"checking maps ({kind})").items():
+            measurements[label] |= sanity_measurements(shards, kind)
+    settings["methods"] = evaluation.method_labels()
+    return EvaluationSummary("sanity", settings, images, measurements, notes=notes).write(evaluation.out)
 
 
-def _part(
-    store: Store, data: Dataset, where: Tensor, kind: Kind, options: SanityOptions, job: Job, part: Part
+def _check_shard(
+    store: ShardStore, chosen: ChosenImages, options: SanityOptions, evaluation: Evaluation, shard: MethodShard
 ) -> dict[str, Any]:
-    method, shard, rows = part
-    name, x = f"{shard}-{kind}", data.batch(where[rows])
-    maps = shard_maps(job, store, method, x, name, [kind])[kind]
-    return store.values(method.file_name, name, partial(checks, job, method, x, maps, kind, options))
+    """The checks of one shard, computed or read."""
+    name = method_shard(shard.method.label, shard.rows.start, chosen.kind)
+
+    def compute() -> dict[str, Any]:
+        x, kind, posterior = chosen.batch(shard.rows), chosen.kind, evaluation.posterior
+        maps = store.compute_tensors(name, map_maker(evaluation, shard.method, x, [kind]))[kind]
+
+        def explain_posterior(other: Posterior, seed: int) -> Tensor:
+            return explain_maps(other, x, shard.method, [kind], seed=seed)[kind]
+
+        checks = map_checks(posterior, maps, explain_posterior, seed=evaluation.seed, draws=options.draws)
+        return {**checks, **curve_checks(posterior, x, maps, kind)}
+
+    return store.compute_values(name, compute)
 
 
-def _joined(parts: Sequence[dict[str, Any]], kind: Kind) -> dict[str, Measured]:
-    found = {}
-    for metric in parts[0]:
-        values = np.concatenate([np.array(part[metric]) for part in parts])
-        found[metric_name(metric, kind)] = Measured(values, mean, values, HIGHER_IS_BETTER[metric.partition("@")[0]])
-    return found
+def sanity_measurements(shards: Sequence[Mapping[str, Any]], kind: Kind) -> dict[str, Measurement]:
+    """The values of all shards, joined, by the metric's name."""
+    measurements = {}
+    for metric in shards[0]:
+        values = np.concatenate([np.array(shard[metric]) for shard in shards])
+        higher = HIGHER_IS_BETTER[metric.partition("@")[0]]
+        measurements[metric_name(metric, kind)] = Measurement(values, mean, values, higher)
+    return measurements
 
 
-def checks(job: Job, method: Method, x: Images, maps: Tensor, kind: Kind, options: SanityOptions) -> dict[str, Any]:
-    """Every check's values for some images, as JSON."""
+def map_checks(
+    posterior: Posterior,
+    maps: Tensor,
+    explain_posterior: Callable[[Posterior, int], Tensor],
+    *,
+    seed: int,
+    draws: int,
+) -> dict[str, list[float]]:
+    """Checks that compare maps (B, H, W) with those of other posteriors, or look at the maps alone.
 
-    def explained(posterior: Posterior, seed: int) -> Tensor:
-        return maps_of(posterior, x, method, [kind], seed=seed)[kind]
-
-    found: dict[str, Tensor] = {}
+    Args:
+        explain_posterior: gives maps of the same images for another posterior and a seed.
+        seed: of the randomised weights; the maps of other posteriors take the seeds after it.
+        draws: of the posterior, that `repeatability` compares.
+    """
+    values: dict[str, Tensor] = {}
     for fraction in STAGES:
-        unlearned = explained(Randomised(job.posterior, fraction, job.seed), job.seed + 1)
-        found[f"cascade@{100 * fraction:g}%"] = rank_agreement(maps, unlearned)
-    if len(job.posterior) >= 4:
-        first, second = halves(job.posterior)
-        found["halves"] = rank_agreement(explained(first, job.seed + 1), explained(second, job.seed + 2))
-    if len(job.posterior) > 1:
-        again = [explained(redrawn(job.posterior, draw), job.seed + 1 + draw) for draw in range(options.draws)]
-        found["repeatability"] = torch.stack([rank_agreement(maps, other) for other in again]).mean(0)
-    found["effective-pixels"] = effective_pixels(maps)
-    uncertainty, fractions = scorer(job.posterior, kind), [step / (STEPS - 1) for step in range(STEPS)]
+        randomised = explain_posterior(Randomised(posterior, fraction, seed), seed + 1)
+        values[f"cascade@{100 * fraction:g}%"] = rank_agreement(maps, randomised)
+    if len(posterior) >= 4:
+        first, second = halves(posterior)
+        values["halves"] = rank_agreement(explain_posterior(first, seed + 1), explain_posterior(second, seed + 2))
+    if len(posterior) > 1:
+        others = [explain_posterior(redrawn(posterior, draw), seed + 1 + draw) for draw in range(draws)]
+        values["repeatability"] = torch.stack([rank_agreement(maps, other) for other in others]).mean(0)
+    values["effective-pixels"] = effective_pixels(maps)
+    return {name: value.tolist() for name, value in values.items()}
+
+
+def curve_checks(posterior: Posterior, x: Images, maps: Tensor, kind: Kind) -> dict[str, list[float]]:
+    """Areas under the deletion and insertion curves."""
+    uncertainty, fractions = scorer(posterior, kind), [step / (STEPS - 1) for step in range(STEPS)]
     before = uncertainty(x).numpy()
-    values = {name: value.tolist() for name, value in found.items()}
+    values = {}
     for name in ("deletion", "insertion"):
         curves = uncertainty_curves(uncertainty, x, maps, fractions, insert=name == "insertion")
         values[name] = area_left(curves.numpy(), before).tolist()

@@ -1,0 +1,36 @@
+"""The backward pass by autograd alone, one target and one network at a time: the oracle, and the way out."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from dubium.attribution._autograd.backward import Reduction
+
+
+class PlainBackward:
+    """As `Backward`, where torch does not show what is in its graph; it reads no private attribute."""
+
+    widest = 1  # not known
+
+    def __init__(
+        self, outputs: Sequence[Tensor], wanted: Sequence[Sequence[GradientEdge]], reductions: Sequence[Reduction]
+    ) -> None:
+        self.outputs, self.wanted, self.reductions = outputs, wanted, reductions
+
+    def __call__(self, cotangents: Tensor) -> list[Tensor]:
+        """The reduced gradients at all places, from cotangents (T, S, *shape of the output)."""
+        rows = [
+            [
+                torch.autograd.grad(
+                    output, edges, cotangent, retain_graph=True, allow_unused=True, materialize_grads=True
+                )
+                for output, edges, cotangent in zip(self.outputs, self.wanted, by_network, strict=True)
+            ]
+            for by_network in cotangents
+        ]
+        return [
+            reduce(torch.stack([torch.stack([network[place] for network in row]) for row in rows]))
+            for place, reduce in enumerate(self.reductions)
+        ]

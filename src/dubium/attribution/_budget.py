@@ -1,0 +1,104 @@
+"""How much is computed at a time: every rule about memory and chunks.
+
+The user's limit is for what is used beside networks, images and results. A quarter may hold forward passes kept
+until their maps are wanted; half is for one chunk of an attribution, of whose maps an eighth of the limit is left.
+Below the limit, chunks are as large as was fastest of all sizes that were tried (benchmarks/suite).
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from dubium.attribution._target import target_part
+from dubium.errors import OptionError
+from dubium.types import Images, Target
+
+CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk of a small network has so many bytes, of a large one so many rows
+FORWARD_IMAGES = 64  # in a plain forward pass
+FEATURES = 128  # images' worth of bytes that the features of one image may take: 40 in a wide layer, and some layers
+TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
+UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
+
+
+def parse_memory(memory: int | str) -> int:
+    """Bytes, from a number or from text such as "512MiB"."""
+    try:
+        if isinstance(memory, str):
+            unit = next(unit for unit in UNITS if memory.strip().endswith(unit))
+            limit = int(float(memory.strip().removesuffix(unit)) * UNITS[unit])
+        else:
+            limit = int(memory)
+    except (ValueError, StopIteration, TypeError, OverflowError):
+        limit = 0
+    if limit <= 0:
+        raise OptionError(f"memory={memory!r} is not a size. Give a positive number of bytes, or text like '512MiB'.")
+    return limit
+
+
+def forward_batch_size(x: Images, memory: int) -> int:
+    """Images in a plain forward pass."""
+    return min(FORWARD_IMAGES, max(1, memory // (FEATURES * x[0].nbytes)))
+
+
+def kept_bytes(memory: int) -> int:
+    """Bytes for the graphs of forward passes that are kept until their maps are wanted."""
+    return memory // 4
+
+
+def map_rows(x: Images, memory: int) -> int:
+    """Relevance maps (images x classes) at a time: with their gradients they take an eighth of the memory."""
+    return max(1, memory // (8 * (x.shape[1] + 3) * x[0, 0].nbytes)) if len(x) else 1
+
+
+class Cost(NamedTuple):
+    """Bytes of a chunk: of one image in the forward pass, of one image and target (a row) in the backward pass."""
+
+    targets: int
+    per_image: int
+    per_row: int
+
+    def chunks(self, images: int, memory: int) -> tuple[int, int]:
+        """Images and targets at a time. Targets first, since they share a forward pass; parts are of equal size."""
+        limit = min(memory // 2, max(CACHE_BYTES, FAST_ROWS * self.per_row))
+        targets = max(1, min(self.targets, limit // self.per_row))
+        at_once = max(1, min(images, limit // (targets * self.per_row), memory // 2 // self.per_image))
+        return even_part(images, at_once), even_part(self.targets, targets)
+
+
+def even_part(total: int, at_most: int) -> int:
+    """The size of parts of a total: as few parts as `at_most` allows, all as small as that many parts can be."""
+    return -(-total // -(-total // at_most))
+
+
+def measure_cost(network: nn.Module, x: Images, target: Target) -> Cost:
+    """The cost of a chunk, from a forward pass of the first image, by the bytes of each innermost layer's output.
+
+    All outputs stay for the backward pass, whose own gradients live four layers long.
+    """
+    sizes = [x[:1].nbytes]
+
+    def append_bytes(_layer: nn.Module, _args: Any, out: Any) -> None:
+        sizes.append(out.nbytes if isinstance(out, Tensor) else 0)
+
+    handles = [layer.register_forward_hook(append_bytes) for layer in network.modules() if not layer._modules]
+    try:
+        scores = target_part(target, slice(1))(network(x[:1].clone()))
+    finally:
+        for handle in handles:
+            handle.remove()
+    return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes))
+
+
+def gradient_targets(scores: Tensor, networks: int, widest: int, memory: int) -> int:
+    """Targets at a time in a backward pass whose largest gradient has `widest` numbers for a target and network."""
+    per_row = 4 * networks * widest * scores.element_size()
+    return Cost(scores.shape[1], 1, per_row).chunks(1, memory)[1]
+
+
+def keep_freed_memory() -> None:
+    """Let freed memory wait for the next chunk, instead of going back to the system and coming again page by page.
+
+    glibc keeps blocks up to the largest that was ever freed, 32 MiB at most: here is one, and it was never touched.
+    """
+    torch.empty(2**25 - 2**16, dtype=torch.uint8)

@@ -1,0 +1,31 @@
+"""What the caller of a method supplies, as against its options, which are the user's."""
+
+from dataclasses import dataclass
+
+from dubium.types import Progress
+
+DEFAULT_MEMORY = 2**30
+
+
+def report_nothing(_done: int, _all: int) -> None:
+    """A progress that nobody watches."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """How a method is to run. A method that wants it has a keyword argument `context`.
+
+    Args:
+        memory: bytes that may be used beside networks, images and results.
+        seed: of random numbers.
+        progress: called with (steps done, steps in all).
+        signed: whether maps keep their sign (on an uncertainty) or are sizes (as the relevance of a logit).
+    """
+
+    memory: int = DEFAULT_MEMORY
+    seed: int = 0
+    progress: Progress = report_nothing
+    signed: bool = True
+
+
+DEFAULT_CONTEXT = Context()

@@ -1,0 +1,107 @@
+"""The relevance of UA-Backprop, prepared: the networks' logits, and the relevance maps of classes in chunks."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from dubium.attribution._budget import forward_batch_size, map_rows
+from dubium.attribution._context import Context, report_nothing
+from dubium.attribution._resolve import Method
+from dubium.attribution._target import LogitTarget
+from dubium.checks import check_logits, check_maps, check_output, name_network
+from dubium.types import Images, Logits, Posterior
+
+ClassWeights = Float[Tensor, "S T B K"]
+"""Of each network, kind of uncertainty, image and class: how much its relevance map counts."""
+
+
+class ClassMaps(NamedTuple):
+    """Relevance maps of some networks, images and classes, and the weights to add them up with."""
+
+    networks: slice
+    images: slice
+    weights: Float[Tensor, "s T b k"]
+    maps: Float[Tensor, "s b k H W"]
+
+
+@runtime_checkable
+class PreparedRelevance(Protocol):
+    """A relevance at images that the networks have seen."""
+
+    logits: Logits
+
+    def class_maps(self, weights: ClassWeights) -> Iterator[ClassMaps]:
+        """The relevance maps of all classes that have any weight; each network, image and class comes once."""
+        ...
+
+
+class PlainRelevance:
+    """Any attributor: a forward pass for the logits, and a call for each chunk of images and classes."""
+
+    def __init__(self, method: Method, networks: Posterior, x: Images, context: Context) -> None:
+        self.method, self.networks, self.x, self.context = method, networks, x, context
+        self.logits = predict_logits(networks, x, context.memory)
+
+    def class_maps(self, weights: ClassWeights) -> Iterator[ClassMaps]:
+        return class_maps_by_calls(self.method, enumerate(self.networks), self.x, weights, self.context)
+
+
+def class_maps_by_calls(
+    method: Method, numbered: Iterable[tuple[int, nn.Module]], x: Images, weights: ClassWeights, context: Context
+) -> Iterator[ClassMaps]:
+    """Relevance maps of the classes that have any weight, by calls of the method, of networks with their numbers."""
+    rows = map_rows(x, context.memory)
+    silent = replace(context, progress=report_nothing, signed=False)
+    for s, network in numbered:
+        for images in image_slices(weights[s], rows):
+            for target in class_targets(weights[s][:, images], rows):
+                own = target(weights[s][:, images])
+                maps = method(network, x[images], target, silent).maps
+                check_maps(maps, "The relevance", (*own.shape[1:], *x.shape[2:]))
+                yield ClassMaps(slice(s, s + 1), images, own[None], maps[None])
+
+
+def image_slices(weights: Float[Tensor, "T B K"], rows: int) -> Iterator[slice]:
+    """Images whose classes of any weight make at most `rows` maps."""
+    classes = max(1, int(weights.any(0).sum(1).max())) if weights.numel() else 1
+    size = max(1, rows // classes)
+    for start in range(0, weights.shape[1], size):
+        yield slice(start, min(weights.shape[1], start + size))
+
+
+def class_targets(weights: Float[Tensor, "T B K"], rows: int) -> Iterator[LogitTarget]:
+    """Targets that together select all classes of any weight, for at most `rows` maps each.
+
+    Where images have different classes, each has its own, filled up with some of no weight.
+    """
+    has_weight = weights.any(0)
+    images, classes = has_weight.shape
+    most = int(has_weight.sum(1).max())
+    size = max(1, rows // images)
+    if most == classes:
+        for start in range(0, classes, size):
+            yield LogitTarget(slice(start, min(classes, start + size)))
+    elif most:
+        for part in has_weight.int().topk(most).indices.split(size, 1):
+            yield LogitTarget(part[0] if images == 1 else part)
+
+
+def predict_logits(networks: Posterior, x: Images, memory: int) -> Logits:
+    """Every network's logits, checked."""
+    return check_logits(network_logits(enumerate(networks), x, memory), len(networks))[:, : len(x)]
+
+
+def network_logits(numbered: Iterable[tuple[int, nn.Module]], x: Images, memory: int) -> Iterator[Tensor]:
+    """The logits of one network after the other, by plain forward passes; networks come with their numbers."""
+    rows = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
+    for index, network in numbered:
+        outputs = []
+        for part in rows.split(forward_batch_size(rows, memory)):
+            with name_network(index, part):
+                out = network(part.clone())
+            outputs.append(check_output(out, index, len(part)))
+        yield torch.cat(outputs)

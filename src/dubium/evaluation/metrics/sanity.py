@@ -1,0 +1,103 @@
+"""Checks that need no ground truth: do maps depend on the weights, repeat themselves, and concentrate on few pixels?"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from dubium.errors import OptionError
+from dubium.evaluation.metrics.blurring import pixel_ranks
+from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
+from dubium.evaluation.metrics.scoring import Uncertainty
+from dubium.evaluation.statistics import Array, rank_correlation
+from dubium.posteriors import Gaussian, MCDropout
+from dubium.types import Images, Posterior
+
+HIGHER_IS_BETTER = {
+    "cascade": False,
+    "halves": True,
+    "repeatability": True,
+    "effective-pixels": None,
+    "deletion": False,
+    "insertion": True,
+}
+BASELINE = 10.0  # sigma of the image that pixels are deleted to, and inserted into
+
+
+def rank_agreement(a: Float[Tensor, "B H W"], b: Float[Tensor, "B H W"]) -> Float[Tensor, " B"]:
+    """Spearman's correlation of two maps of each image, from -1 to 1; 0 where one of them is the same everywhere.
+
+    Example:
+        >>> maps = torch.arange(4.0).view(1, 2, 2)
+        >>> rank_agreement(maps, -maps).item()
+        -1.0
+    """
+    first, second = (maps.detach().double().flatten(1).numpy(force=True) for maps in (a, b))
+    scores = [rank_correlation(*rows) for rows in zip(first, second, strict=True)]
+    return torch.tensor(scores, dtype=torch.float64)
+
+
+def effective_pixels(maps: Float[Tensor, "B H W"]) -> Float[Tensor, " B"]:
+    """How many pixels carry a map: exp of the entropy of its absolute values, from 1 to the number of pixels.
+
+    Example:
+        >>> effective_pixels(torch.ones(1, 2, 4)).round().item()
+        8.0
+    """
+    parts = maps.double().abs().flatten(1)
+    total = parts.sum(1, keepdim=True)
+    parts = torch.where(total > 0, parts / total.clamp_min(1e-300), 1 / parts.shape[1])
+    entropy: Tensor = torch.special.entr(parts).sum(1)
+    return entropy.exp()
+
+
+def uncertainty_curves(
+    uncertainty: Uncertainty,
+    x: Images,
+    maps: Float[Tensor, "B H W"],
+    fractions: Sequence[float],
+    *,
+    insert: bool = False,
+) -> Float[Tensor, "B N"]:
+    """Uncertainty as the highest pixels are deleted (blurred away), or inserted into the blurred image.
+
+    Args:
+        uncertainty: nats of a batch of images, see `scorer`.
+        maps: the attribution that ranks the pixels.
+        fractions: of the pixels, N of them.
+        insert: begin with the blurred image, and put the highest pixels of `x` into it.
+    """
+    rank, blurred = pixel_ranks(maps), gaussian_blur(x, [BASELINE])[0]
+    start, end = (blurred, x) if insert else (x, blurred)
+    counts = torch.tensor([round(fraction * rank[0].numel()) for fraction in fractions])
+    taken = rank[:, None] < counts[:, None, None]  # (B, N, H, W)
+    rows = torch.where(taken[:, :, None], end[:, None], start[:, None])
+    return uncertainty(rows.flatten(0, 1)).view(len(x), len(fractions))
+
+
+def area_left(curves: Array, before: Array) -> Array:
+    """Mean of U(x_t) / U(x) over a curve: low if the uncertainty goes at once, high if it comes at once."""
+    return np.asarray(curves.mean(1) / before)
+
+
+def halves(posterior: Posterior) -> tuple[list[nn.Module], list[nn.Module]]:
+    """Two posteriors: the networks at even and at odd positions."""
+    networks = list(posterior)
+    if len(networks) < 2:
+        raise OptionError(f"The posterior has {len(networks)} network; two halves need at least two.")
+    return networks[::2], networks[1::2]
+
+
+def redrawn(posterior: Posterior, seed: int) -> Posterior:
+    """A posterior with as many networks, drawn again: with another seed where it has one, else with replacement."""
+    if isinstance(posterior, MCDropout | Gaussian):
+        return replace(posterior, seed=posterior.seed + 1 + seed)
+    networks = list(posterior)
+    draws = torch.Generator().manual_seed(seed)
+    while True:  # at least two different ones, or nothing disagrees
+        picked = torch.randint(len(networks), (len(networks),), generator=draws).tolist()
+        if len(set(picked)) > 1 or len(networks) == 1:
+            return [networks[index] for index in picked]

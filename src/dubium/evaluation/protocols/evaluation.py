@@ -1,0 +1,142 @@
+"""What every protocol works with, and how its parts are handed to an executor."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+
+from dubium.data import Dataset, load
+from dubium.errors import DataNotFoundError
+from dubium.evaluation.methods import Method
+from dubium.executor import Executor, in_turn
+from dubium.types import Kind, Posterior
+
+SHARD = 10  # images in a file
+T = TypeVar("T")
+R = TypeVar("R")
+StepListener = Callable[[str], None]
+"""Called with a sentence about what is being done."""
+
+
+def ignore_step(_text: str) -> None:
+    """A listener that shows nothing."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """A posterior, the methods that explain it, images to judge them on, and the folder of the results."""
+
+    posterior: Posterior
+    data: Dataset
+    methods: tuple[Method, ...]
+    kinds: tuple[Kind, ...]
+    out: Path
+    posterior_name: str = ""  # what the user called the posterior
+    weights: str = ""  # a digest, so that results of other networks are not taken for these
+    seed: int = 0
+    other_data: Dataset | None = None  # see `other_split`
+    on_step: StepListener = ignore_step
+    executor: Executor = in_turn  # where parts of the work are done
+
+    def settings(self) -> dict[str, object]:
+        """What all shards of a folder have in common; the methods are not, since more may be added."""
+        return {
+            "run": self.posterior_name,
+            "weights": self.weights,
+            "dataset": self.data.name,
+            "split": self.data.split,
+            "dataset images": len(self.data),
+            "members": len(self.posterior),
+            "kinds": list(self.kinds),
+            "seed": self.seed,
+            "threads": torch.get_num_threads(),
+            "shard": SHARD,
+        }
+
+    def method_labels(self) -> list[str]:
+        return [method.label for method in self.methods]
+
+
+def other_split(evaluation: Evaluation, name: str | None = None) -> Dataset:
+    """Images that were not evaluated: donors of patches, or test images for networks that are trained here.
+
+    Those of the dataset called `name`, else the evaluation's own `other_data`, else the training images of test images
+    and the reverse; the same images where there is but one set.
+    """
+    data = evaluation.data
+    if name is not None:
+        return load(name, "train")
+    if evaluation.other_data is not None:
+        return evaluation.other_data
+    try:
+        return load(data.name, "train" if data.split == "test" else "test")
+    except DataNotFoundError:
+        return data
+
+
+def metric_name(metric: str, kind: Kind) -> str:
+    """The plain name is the epistemic kind."""
+    return metric if kind == "epistemic" else f"{metric}/{kind}"
+
+
+class MethodShard(NamedTuple):
+    """Some images, to be explained by one method."""
+
+    method: Method
+    rows: slice
+
+
+def shard_slices(count: int, size: int = SHARD) -> list[slice]:
+    """Consecutive slices of `size` rows that cover `count`."""
+    return [slice(start, min(count, start + size)) for start in range(0, count, size)]
+
+
+def run_items(
+    evaluation: Evaluation, function: Callable[[Evaluation, T], R], items: Sequence[T], activity: str
+) -> list[R]:
+    """Call `function(evaluation, item)` for every item, on the evaluation's executor.
+
+    Args:
+        function: can be imported, or is a `partial` of such a one; what it computes goes to a store.
+        activity: what is being done, for people.
+
+    Returns:
+        Results in the order of the items.
+    """
+    done = set[int]()
+
+    def listen(number: int) -> None:
+        done.add(number)
+        evaluation.on_step(f"{activity}: {len(done)} of {len(items)}")
+
+    portable = replace(evaluation, on_step=ignore_step, executor=in_turn)  # a listener cannot leave this process
+    numbers, threads = range(len(items)), torch.get_num_threads()
+    return list(evaluation.executor(_run_item, (portable, function, items), numbers, listen, threads=threads))
+
+
+def _run_item(
+    shared: tuple[Evaluation, Callable[[Evaluation, Any], Any], Sequence[Any]],
+    number: int,
+    listen: Callable[[int], None],
+) -> Any:
+    evaluation, function, items = shared
+    result = function(evaluation, items[number])
+    listen(number)
+    return result
+
+
+def run_method_shards(
+    evaluation: Evaluation,
+    function: Callable[[Evaluation, MethodShard], R],
+    count: int,
+    activity: str,
+    size: int = SHARD,
+) -> dict[str, list[R]]:
+    """Call `function` for every shard of `count` images and every method; results by the method's label."""
+    items = [MethodShard(method, rows) for method in evaluation.methods for rows in shard_slices(count, size)]
+    results: dict[str, list[R]] = {label: [] for label in evaluation.method_labels()}
+    for item, result in zip(items, run_items(evaluation, function, items, activity), strict=True):
+        results[item.method.label].append(result)
+    return results

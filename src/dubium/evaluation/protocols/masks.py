@@ -1,0 +1,60 @@
+"""Maps against masks that the user gives."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import Tensor
+
+from dubium.data import Dataset
+from dubium.errors import ImagesError, OptionError
+from dubium.evaluation.metrics.anomaly import localisation
+from dubium.evaluation.protocols.anomaly import mean_measurements
+from dubium.evaluation.protocols.evaluation import Evaluation
+from dubium.evaluation.protocols.images import compute_maps, labels_at
+from dubium.evaluation.protocols.options import change_options
+from dubium.evaluation.shards import ShardStore
+from dubium.evaluation.summary import EvaluationSummary, Measurement
+
+
+@dataclass(frozen=True)
+class MaskOptions:
+    """One mask for each image, and how many images (None: all)."""
+
+    masks: Bool[Tensor, "N H W"] | None = None
+    images: int | None = None
+
+
+def mask_options(_scale: str, _data: Dataset, **changes: Any) -> MaskOptions:
+    """The same at every scale."""
+    return change_options(MaskOptions(), changes)
+
+
+def evaluate_masks(evaluation: Evaluation, options: MaskOptions) -> dict[str, Any]:
+    """Compare the maps of each method with the masks, image by image.
+
+    Returns:
+        What is in `summary.json`.
+    """
+    if options.masks is None:
+        raise OptionError("masks is missing; give one mask (H, W) for each image.")
+    evaluation = replace(evaluation, data=evaluation.data.subset(slice(options.images)))
+    masks, expected = options.masks[: options.images], (len(evaluation.data), *evaluation.data.shape[1:])
+    if masks.shape != expected:
+        raise ImagesError(f"The masks have shape {tuple(masks.shape)}; expected {expected}, one for each image.")
+    settings = {**evaluation.settings(), "masks": int(masks.sum())}
+    store = ShardStore.open(evaluation.out, settings)
+    kept = masks.flatten(1).any(1).numpy()
+    notes = [] if kept.all() else [f"{int((~kept).sum())} images with an empty mask are left out."]
+    measurements: dict[str, dict[str, Measurement]] = {}
+    for label, maps in compute_maps(evaluation, store, evaluation.data.batch(slice(None))).items():
+        measurements[label] = {}
+        for kind in evaluation.kinds:
+            values = {name: value[kept] for name, value in localisation(maps[kind], masks).items()}
+            measurements[label] |= mean_measurements(values, kind)
+    indices = np.flatnonzero(kept).tolist()
+    images: dict[str, list[Any]] = {"index": indices, "label": labels_at(evaluation.data, torch.tensor(indices))}
+    settings["methods"] = evaluation.method_labels()
+    return EvaluationSummary("masks", settings, images, measurements, notes=notes).write(evaluation.out)

@@ -1,0 +1,125 @@
+"""What an evaluation keeps on disk: one small file for each shard, written once, and read by later starts and figures.
+
+Here is the one place that names those files.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from dubium.errors import FileFormatError
+from dubium.files import check_same_settings, write_json, written_atomically
+
+SETTINGS, SHARDS = "settings.json", "shards"
+
+
+class ShardName(NamedTuple):
+    """A file below `shards/`, without its ending."""
+
+    folder: str
+    stem: str
+
+
+PLANTED_SHARD = ShardName("planted", "all")
+
+
+def method_shard(label: str, start: int, kind: str | None = None) -> ShardName:
+    """The images from `start` on, as one method explains them; `kind` where each kind has images of its own."""
+    return ShardName(file_name(label), f"{start:05d}" if kind is None else f"{start:05d}-{kind}")
+
+
+def score_shard(kind: str, start: int) -> ShardName:
+    """Uncertainty scores of the dataset's images from `start` on."""
+    return ShardName(f"scores-{kind}", f"{start:05d}")
+
+
+def example_shard(kind: str) -> ShardName:
+    """The images that figures show for a kind."""
+    return ShardName("examples", kind)
+
+
+def arm_shard(label: str, seed: int, kind: str | None = None) -> ShardName:
+    """Test results of one network of the mitigation protocol."""
+    return ShardName(f"arm-{label}" if kind is None else f"arm-{file_name(label)}@{kind}", f"seed-{seed}")
+
+
+def explainer_shard(member: int) -> ShardName:
+    """Weights of one network that the mitigation protocol explains."""
+    return ShardName("explainer", f"member-{member}")
+
+
+def file_name(label: str) -> str:
+    """A method's label with other characters than letters, digits and `-._=` replaced."""
+    return "".join(c if c.isalnum() or c in "-._=" else "_" for c in label)
+
+
+@dataclass(frozen=True)
+class ShardStore:
+    """The folder of one evaluation."""
+
+    folder: Path
+
+    @classmethod
+    def open(cls, folder: Path | str, settings: Mapping[str, Any]) -> "ShardStore":
+        """A new folder, or one that was made with the same settings; methods may be added to it."""
+        file = Path(folder) / SETTINGS
+        if file.exists():
+            check_same_settings(folder, _read_json(file), settings)
+        else:
+            write_json(file, settings)
+        return cls(Path(folder))
+
+    def compute_values(self, name: ShardName, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
+        """What `compute` gives as JSON; it is called only if no earlier start has written the shard."""
+        if not self._path(name, "json").exists():
+            write_json(self._path(name, "json"), compute())
+        return self.read_values(name)
+
+    def compute_tensors(self, name: ShardName, compute: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """What `compute` gives as tensors; it is called only if no earlier start has written the shard."""
+        path = self._path(name, "safetensors")
+        if not path.exists():
+            tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in compute().items()}
+            with written_atomically(path) as beside:
+                save_file(tensors, beside)
+        return self.read_tensors(name)
+
+    def read_values(self, name: ShardName) -> dict[str, Any]:
+        """A JSON shard that is there; `FileFormatError` if it is not."""
+        return _read_json(self._existing_path(name, "json"))
+
+    def read_tensors(self, name: ShardName) -> dict[str, Tensor]:
+        """A shard of tensors that is there; `FileFormatError` if it is not."""
+        path = self._existing_path(name, "safetensors")
+        try:
+            return dict(load_file(path))
+        except SafetensorError as error:
+            raise FileFormatError(f"{path} is damaged ({error}). Delete it, and it is made again.") from error
+
+    def _existing_path(self, name: ShardName, ending: str) -> Path:
+        path = self._path(name, ending)
+        if not path.is_file():
+            raise FileFormatError(
+                f"{path} is missing: the evaluation is not finished, or was made by an older dubium. Start the same "
+                "`dubium evaluate` again: what is there is kept."
+            )
+        return path
+
+    def _path(self, name: ShardName, ending: str) -> Path:
+        return self.folder / SHARDS / name.folder / f"{name.stem}.{ending}"
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise FileFormatError(f"{file} is damaged ({error}). Delete it, and it is made again.") from error
+    if not isinstance(content, dict):
+        raise FileFormatError(f"{file} is not of an evaluation. Delete it, and it is made again.")
+    return content

@@ -1,0 +1,71 @@
+"""Which adapter turns an object into a posterior."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from dubium.errors import PosteriorTypeError
+from dubium.posteriors.drawn import Drawn
+from dubium.types import Posterior
+
+
+def as_posterior(obj: Any, samples: int | None = None, seed: int = 0) -> Posterior:
+    """Turn an object into a posterior: a sized, repeatable collection of networks.
+
+    Args:
+        obj: a list of networks or any `Posterior`; a fitted `laplace.Laplace`; a model of torch-uncertainty or
+            bayesian-torch; or a function `sample(i) -> network`. It is not changed.
+        samples: the number of networks to draw, for objects that are drawn from: by default the object's own number,
+            or 20.
+        seed: of the draws.
+
+    Returns:
+        The object itself where it is a posterior already, or else one made of it.
+
+    >>> from torch import nn
+    >>> len(as_posterior([nn.Linear(2, 2), nn.Linear(2, 2)])), len(as_posterior(lambda index: nn.Linear(2, 2)))
+    (2, 20)
+    """
+    if isinstance(obj, list | tuple):
+        return obj
+    if isinstance(obj, nn.ModuleList):
+        return list(obj)
+    if comes_from(obj, "laplace"):
+        from dubium.posteriors.adapters.laplace import from_laplace
+
+        return from_laplace(obj, samples or 20, seed)
+    if isinstance(obj, nn.Module):
+        return from_module(obj, samples, seed)
+    if isinstance(obj, Posterior) and not isinstance(obj, str | bytes | dict | set | Tensor):
+        return obj
+    if callable(obj) and not isinstance(obj, type):
+        count = samples or (len(obj) if hasattr(obj, "__len__") else 20)
+        return Drawn(obj, count, seed)
+    raise PosteriorTypeError(
+        f"The posterior is a {type(obj).__name__}; expected a list of networks, a posterior of dubium.posteriors, a "
+        "laplace.Laplace, a model of torch-uncertainty or bayesian-torch, or a function sample(i) -> network. A "
+        "generator can be read only once: pass list(...)."
+    )
+
+
+def from_module(model: nn.Module, samples: int | None, seed: int) -> Posterior:
+    """The posterior behind one module: a network with random layers of another library, or a wrapper of its."""
+    libraries = {type(layer).__module__.partition(".")[0] for layer in model.modules()}
+    if "bayesian_torch" in libraries:
+        from dubium.posteriors.adapters.bayesian_torch import from_bayesian_torch
+
+        return from_bayesian_torch(model, samples or 20, seed)
+    if "torch_uncertainty" in libraries or comes_from(model, "torch_uncertainty"):
+        from dubium.posteriors.adapters.torch_uncertainty import from_torch_uncertainty
+
+        return from_torch_uncertainty(model, samples, seed)
+    dropout = any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in model.modules())
+    raise PosteriorTypeError(
+        f"The posterior is a single {type(model).__name__}, not a collection. Give a list of networks, even for one: "
+        "[network]." + (" It has dropout layers: dubium.posteriors.MCDropout(network) samples them." if dropout else "")
+    )
+
+
+def comes_from(obj: object, library: str) -> bool:
+    """Whether the object's class, or one it is derived from, is defined in the library, which is not imported."""
+    return any(cls.__module__.partition(".")[0] == library for cls in type(obj).__mro__)

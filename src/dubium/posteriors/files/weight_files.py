@@ -1,0 +1,128 @@
+"""Weight files as deep ensembles, which are lists of networks (Lakshminarayanan et al., 2017, arXiv:1612.01474)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as read_safetensors
+from torch import Tensor, nn
+
+from dubium.errors import FileFormatError, OptionError, PosteriorError
+from dubium.models import Normalized
+from dubium.posteriors.files.architecture import Architecture, build_network
+
+Numbers = float | Sequence[float]
+INNER = ("state_dict", "model_state_dict", "model", "net")  # where checkpoints of training scripts keep the weights
+
+
+def load_weights(
+    architecture: Architecture | Sequence[Architecture],
+    files: str | Path | Sequence[str | Path],
+    mean: Numbers | None = None,
+    std: Numbers | None = None,
+) -> list[nn.Module]:
+    """Load a deep ensemble from its weight files.
+
+    Args:
+        architecture: one for all files, or one for each. See `Architecture`.
+        files: safetensors, or `.pt` files that hold tensors only; nothing is unpickled.
+        mean: with `std`, of the channels of the training images: each network is then wrapped in `Normalized`, and
+            takes images in [0, 1].
+
+    Returns:
+        The networks, in eval mode and without gradients.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from safetensors.torch import save_file
+    >>> with TemporaryDirectory() as folder:
+    ...     save_file(nn.Linear(4, 2).state_dict(), f"{folder}/a.safetensors")
+    ...     load_weights(nn.Linear(4, 2), f"{folder}/a.safetensors")
+    [Linear(in_features=4, out_features=2, bias=True)]
+    """
+    paths = [Path(file) for file in ([files] if isinstance(files, str | Path) else files)]
+    if not paths:
+        raise PosteriorError("No weight files were given; give at least one.")
+    if (mean is None) != (std is None):
+        raise OptionError(f"mean is {mean} and std is {std}; give both, or neither.")
+    if isinstance(architecture, Sequence) and not isinstance(architecture, str):
+        architectures = list(architecture)
+        if len(architectures) != len(paths):
+            raise PosteriorError(
+                f"{len(architectures)} architectures for {len(paths)} weight files; give one for all, or one for each."
+            )
+    else:
+        architectures = [architecture] * len(paths)
+    networks = [network_with(a, read_tensors(path), path) for a, path in zip(architectures, paths, strict=True)]
+    if mean is None or std is None:
+        return networks
+    return [Normalized(network, mean, std).eval() for network in networks]
+
+
+def network_with(architecture: Architecture, tensors: Mapping[str, Tensor], file: str | Path) -> nn.Module:
+    """A network with the weights of a file, in the file's floating type."""
+    network = build_network(architecture)
+    dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), None)
+    network = network if dtype is None else network.to(dtype)
+    wanted = network.state_dict()
+    problems = [f"{name} is missing" for name in wanted if name not in tensors]
+    problems += [f"{name} is not expected" for name in tensors if name not in wanted]
+    problems += [
+        f"{name} has shape {tuple(tensors[name].shape)} instead of {tuple(value.shape)}"
+        for name, value in wanted.items()
+        if name in tensors and isinstance(value, Tensor) and tensors[name].shape != value.shape
+    ]
+    if problems:
+        more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
+        raise FileFormatError(
+            f"{file} does not fit a {type(network).__name__}: {'; '.join(problems[:4])}{more}. "
+            "Pass the architecture (and its options) that the weights were trained with."
+        )
+    network.load_state_dict(dict(tensors))
+    return network.eval().requires_grad_(False)
+
+
+def read_tensors(file: str | Path) -> dict[str, Tensor]:
+    """The tensors of a weight file, by name."""
+    try:
+        content = Path(file).read_bytes()
+    except OSError as error:
+        raise FileFormatError(f"{file} cannot be read: {error.strerror or error}.") from error
+    return parse_tensors(content, file)
+
+
+def parse_tensors(content: bytes, file: str | Path) -> dict[str, Tensor]:
+    """The tensors in the bytes of a file, whose name tells its format."""
+    if Path(file).suffix in (".pt", ".pth", ".ckpt", ".bin", ".tar"):
+        return read_pt_file(Path(file))
+    try:
+        return read_safetensors(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise FileFormatError(
+            f"{file} is damaged, or not a safetensors file: {error}. Get it again; "
+            "the name of a PyTorch checkpoint must end in .pt."
+        ) from error
+
+
+def read_pt_file(file: Path) -> dict[str, Tensor]:
+    """The weights in a PyTorch checkpoint; code in it is never run."""
+    try:
+        content: Any = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # what torch raises on a foreign file depends on its first bytes
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FileFormatError(
+            f"{file} is damaged, or holds more than tensors: {first} Save the weights alone: "
+            "torch.save(network.state_dict(), file), or safetensors.torch.save_file."
+        ) from error
+    for name in INNER:
+        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            content = content[name]
+    if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+        raise FileFormatError(
+            f"{file} holds a {type(content).__name__} that is not a state dict (names and tensors). Save "
+            "network.state_dict() alone."
+        )
+    prefix = "module."  # what nn.DataParallel writes in front of every name
+    strip = all(name.startswith(prefix) for name in content)
+    return {name.removeprefix(prefix) if strip else name: tensor for name, tensor in content.items()}

@@ -1,0 +1,105 @@
+"""What we know of torch's graph: a rename in torch must fail here, not make dubium silently slow."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+import dubium
+from dubium.attribution._autograd import backward, nodes, rules
+from dubium.models import cifar_resnet, cnn
+from tests.networks import ensemble, images, randomised, small_cnn
+from tests.oracles import relative_l1
+
+NETWORKS = {"the paper's CNN": (cnn, (1, 28, 28)), "a ResNet": (lambda: cifar_resnet(depth=8), (3, 32, 32))}
+
+
+@pytest.fixture
+def left_to_autograd(monkeypatch):
+    """Names of the nodes that had no rule, and how often each rule fired."""
+    plain, fired = Counter(), Counter()
+    autograd_gradients = backward.autograd_gradients
+
+    def count_plain(name, *args):
+        plain[name] += 1
+        return autograd_gradients(name, *args)
+
+    def counting(name, make):
+        def made(steps):
+            rule = make(steps)
+            fired[name] += rule is not None
+            return rule
+
+        return made
+
+    monkeypatch.setattr(backward, "autograd_gradients", count_plain)
+    monkeypatch.setattr(backward, "RULES", {name: counting(name, make) for name, make in rules.RULES.items()})
+    return plain, fired
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("batch", [1, 24])  # networks together, networks one by one
+def test_rules_fire_on_every_node(name, batch, left_to_autograd):
+    make, shape = NETWORKS[name]
+    torch.manual_seed(0)
+    dubium.explain([make().eval() for _ in range(2)], torch.rand(batch, *shape))
+    plain, fired = left_to_autograd
+    assert not plain
+    expected = {"ConvolutionBackward0", "ReluBackward0", "AddmmBackward0"}
+    expected |= {"MaxPool2DWithIndicesBackward0"} if make is cnn else {"NativeBatchNormBackward0", "AddBackward0"}
+    assert expected <= {name for name, count in fired.items() if count}
+
+
+@pytest.mark.parametrize("hidden", ["_saved_weight", "_saved_mat2", "next_functions", "_input_metadata"])
+@pytest.mark.parametrize("rescale", ["reference", "none"])
+def test_maps_are_the_same_where_torch_does_not_show_an_attribute(hidden, rescale, monkeypatch):
+    networks, x = ensemble(small_cnn), images(2)
+    expected = dubium.explain(networks, x, rescale=rescale).maps["total"]
+    read = nodes.read_attribute
+
+    def without(node, name):
+        return read(node, "not there" if name == hidden else name)
+
+    monkeypatch.setattr(nodes, "read_attribute", without)
+    assert relative_l1(dubium.explain(networks, x, rescale=rescale).maps["total"], expected).max() < 1e-5
+
+
+class Unbatchable(torch.autograd.Function):
+    """A user's own, with a backward pass that `torch.func.vmap` cannot batch."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        if float(gradient.sum()) == float("inf"):  # data-dependent control flow
+            return gradient
+        return 3 * x**2 * gradient
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: torch.cdist(x.flatten(1), torch.linspace(0, 1, 4 * x[0].numel()).view(4, -1).to(x)),
+        lambda x: Unbatchable.apply(x).mean((1, 2)),
+    ],
+)
+def test_what_cannot_be_batched_is_done_target_by_target(function):
+    class Odd(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.training = randomised(torch.nn.Conv2d(1, 3, 3)).double(), False
+
+        def forward(self, x):
+            return function(self.first(x))
+
+    network, x = Odd(), images(2, dtype=torch.float64)
+    slopes = dubium.attribution.grad(network, x, lambda z: z)
+    for image, found in zip(x, slopes, strict=True):
+        at = image[None].clone().requires_grad_()
+        for score, slope in zip(network(at)[0], found, strict=True):
+            (expected,) = torch.autograd.grad(score, at, retain_graph=True)
+            torch.testing.assert_close(slope, expected[0].abs().mean(0), rtol=1e-9, atol=1e-12)
