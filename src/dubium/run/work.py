@@ -1,7 +1,7 @@
 """The networks and images that settings name, opened, and the facts about them that are stored with the results."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -52,7 +52,7 @@ def open_work(settings: Settings, source: ImageSource | None = None) -> Work:
         source, classes = open_source(settings.images, classes)
     about = {
         "versions": {"dubium": version("dubium"), "torch": torch.__version__, "python": python_version()},
-        "settings": settings.to_json(),
+        "settings": asdict(settings),
         "posterior": weights,
         "images": {"count": len(source), "sha256": source.digest()},
         "classes": None if classes is None else list(classes),
