@@ -257,7 +257,7 @@ def closed_layers(network: nn.Module) -> Iterator[nn.Module]:
 
 
 def has_operations(network: nn.Module) -> bool:
-    """Whether a forward pass may do anything outside of closed layers; between those of a Sequential nothing happens."""
+    """Whether a forward pass may do anything outside of closed layers, as that of a Sequential does not."""
     closed = set(closed_layers(network))
     inside = {inner for layer in closed for inner in layer.modules()}
     return any(torch_layer(module) is not nn.Sequential for module in network.modules() if module not in inside)
