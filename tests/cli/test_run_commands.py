@@ -140,7 +140,7 @@ def test_compare_runs_two_posteriors_and_takes_results_as_they_are(place, out, t
 
 
 def test_an_error_of_our_own_ends_with_3(out, monkeypatch):
-    monkeypatch.setattr("dubium.report.page.summarise", lambda results: 1 / 0)
+    monkeypatch.setattr("dubium.report.page.summarise_results", lambda results: 1 / 0)
     invoke("report", out, code=3)
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dubium.evaluation import calibration_error
-from dubium.evaluation.statistics import rank_correlation
+from dubium.evaluation.ranks import rank_correlation
 from dubium.report import write_page, write_pngs
 from dubium.report.compare import write_comparison
 from dubium.report.summary import summarise_results
