@@ -73,7 +73,7 @@ def saturation(attribute: Explain) -> Finding:
 
 
 def implementation_invariance(attribute: Explain) -> Finding:
-    """Networks that compute the same, one with BatchNorm, one with it fold_batch_norm into the convolution, have equal maps."""
+    """Networks that compute the same, one with BatchNorm, one with it folded into the convolution, have equal maps."""
     posterior, x = [random_network(seed) for seed in range(MEMBERS)], random_images()
     twins = [fold_batch_norm(member) for member in posterior]
     assert all(torch.allclose(a(x), b(x)) for a, b in zip(posterior, twins, strict=True))
