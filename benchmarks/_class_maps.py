@@ -8,12 +8,10 @@ import torch
 from torch import Tensor, nn
 
 import dubium
-from dubium._explain import TAUS
 from dubium.attribution import fullgrad
 from dubium.data import load
-from dubium.shares import class_shares
 from dubium.models import cifar_resnet
-from dubium.shares import shares
+from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share
 from dubium.types import Posterior
 from dubium.ua_backprop import paper_taus, pixel_softmax

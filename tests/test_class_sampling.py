@@ -11,8 +11,8 @@ import dubium
 from dubium import class_sampling, errors
 from dubium.attribution import Context
 from dubium.class_sampling import MARGIN, PILOT, TOLERANCE, class_weights, count_points, enough_classes, start_offsets
-from dubium.softmax_share import softmax_share
 from dubium.shares import class_shares
+from dubium.softmax_share import softmax_share
 from tests.networks import Awkward, ensemble, images, small_cnn
 from tests.oracles import relative_l1
 

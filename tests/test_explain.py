@@ -10,8 +10,7 @@ from torch import nn
 
 import dubium
 from dubium import errors
-from dubium.attribution import fullgrad
-from dubium.attribution import _prepared_fullgrad
+from dubium.attribution import _prepared_fullgrad, fullgrad
 from dubium.attribution._prepared_fullgrad import keep_passes
 from dubium.models import Normalized
 from dubium.softmax_share import tau1_for
@@ -169,7 +168,7 @@ def test_a_mistake_in_a_kept_forward_pass_is_not_hidden_by_a_slower_way(monkeypa
         raise ZeroDivisionError("a mistake of ours")
 
     monkeypatch.setattr(_prepared_fullgrad, "FullGradPass", broken)
-    with pytest.raises(errors.NetworkError, match="Network 0.*a mistake of ours"):
+    with pytest.raises(errors.NetworkError, match=r"Network 0.*a mistake of ours"):
         dubium.explain(ensemble(small_cnn), images(2))
 
 

@@ -17,8 +17,8 @@ LAYERS = [  # a module imports from its own line and from those below it
     ("shares", "class_sampling", "softmax_share"),
     ("models", "data"),
     (
-        "checks", "files", "executor", "gaussian_kernel", "ranking", "types", "kinds", "registry", "option_text",
-        "choices", "errors",
+        *("checks", "files", "executor", "gaussian_kernel", "ranking", "seeds", "types"),
+        *("kinds", "posterior_kinds", "registry", "option_text", "choices", "errors"),
     ),
 ]
 HEIGHT = {name: len(LAYERS) - i for i, names in enumerate(LAYERS) for name in names}

@@ -5,8 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dubium.softmax_share import own_weight, softmax_share, tau1_for
 from dubium.shares import class_shares, uncertainty_target
+from dubium.softmax_share import own_weight, softmax_share, tau1_for
 from tests.oracles import coefficients, entropy_shares, logit_shares, uncertainties
 
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from dubium.attribution._budget import keep_freed_memory, parse_memory
 from dubium.attribution._context import DEFAULT_MEMORY, Context, report_nothing
-from dubium.attribution._prepared import predict_logits, prepare_relevance
+from dubium.attribution._prepared import predict_logits
 from dubium.attribution._resolve import Method, check_options, resolve_method
 from dubium.attribution.fullgrad import fullgrad_gap
-from dubium.checks import check_images, check_kinds, check_maps, check_network, check_posterior, warn_if_single
+from dubium.checks import check_images, check_kinds, check_maps, check_network, check_posterior
 from dubium.errors import UnknownNameError, unknown
 from dubium.explanation import Explanation, describe
 from dubium.posteriors.adapters import as_posterior
@@ -75,7 +75,7 @@ def explain(
     with torch.inference_mode(False), torch.no_grad():
         networks, x = prepare_networks(posterior, x, kinds)
         if isinstance(chosen, UABackprop):  # through the logits of each network
-            relevance = prepare_relevance(attribute, networks, x, context)
+            relevance = attribute.prepare(networks, x, context)
             logits, chosen = relevance.logits, chosen.for_classes(relevance.logits.shape[-1], x.shape[1])
             maps, extras = ua_backprop(relevance, x, kinds, chosen, context)
             name, used = UA_BACKPROP, {"relevance": options.get("relevance", attribute.name), **vars(chosen)}
@@ -181,8 +181,7 @@ def prepare_networks(
 ) -> tuple[Posterior, Images]:
     """Checked networks, and images that autograd may save, both in at least float32."""
     networks = as_posterior(posterior)
-    check_posterior(networks)
-    warn_if_single(networks, kinds)
+    check_posterior(networks, kinds)
     for index, network in enumerate(networks):
         check_network(network, index, x, layers=layers)
     keep_freed_memory()

@@ -1,7 +1,8 @@
 """Checks at the public edge: everything that would otherwise become a silent mistake, or an error far away."""
 
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -12,8 +13,10 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from dubium.errors import (
     DeviceError,
     DtypeError,
+    DubiumError,
     ImagesError,
     ImagesTypeError,
+    NetworkError,
     NetworkStateError,
     OptionError,
     OutputError,
@@ -48,7 +51,8 @@ def check_images(x: object) -> None:
         )
 
 
-def check_posterior(posterior: object) -> None:
+def check_posterior(posterior: object, kinds: Sequence[Kind] = ()) -> None:
+    """Whether this is a collection of networks; with a warning if one network is asked for epistemic uncertainty."""
     hint = "Give a list of networks, even for one: [network]."
     if isinstance(posterior, nn.Module) and not isinstance(posterior, nn.ModuleList):
         raise PosteriorTypeError(f"The posterior is a single {type(posterior).__name__}, not a collection. {hint}")
@@ -59,6 +63,12 @@ def check_posterior(posterior: object) -> None:
         )
     if len(posterior) == 0:
         raise PosteriorError(f"The posterior is empty; at least one network is needed. {hint}")
+    if len(posterior) == 1 and "epistemic" in kinds:
+        warnings.warn(
+            "The posterior has one network: nothing disagrees with it, so epistemic uncertainty is exactly zero, "
+            "and total equals aleatoric.",
+            stacklevel=4,
+        )
 
 
 def check_network(network: object, index: int, x: Tensor, *, layers: bool) -> None:
@@ -105,6 +115,19 @@ def place(index: int, name: str, module: nn.Module) -> str:
     return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
 
 
+@contextmanager
+def name_network(index: int, x: Tensor) -> Iterator[None]:
+    """Within the block, what a user's network raises says which network it was and what it was given."""
+    try:
+        yield
+    except DubiumError:
+        raise
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise NetworkError(
+            f"Network {index} cannot take images of shape {tuple(x.shape)}: {type(error).__name__}: {error}"
+        ) from error
+
+
 def check_output(logits: object, index: int, images: int) -> Tensor:
     """The output of network `index`, if it is logits (B, K)."""
     if not isinstance(logits, Tensor):
@@ -145,7 +168,12 @@ def check_logits(by_network: Iterable[Tensor], expected: int) -> Logits:
         raise OutputError(
             f"Network {index} gives NaN or infinite logits for image {list_some(bad)}. Has its training diverged?"
         )
-    warn_if_probabilities(together)
+    if together.numel() and (together >= 0).all() and (together.sum(-1) - 1).abs().max() < 1e-5:
+        warnings.warn(  # another softmax would be put on top, and they would look far less sure than they are
+            "The networks' outputs look like probabilities: none is negative and each row sums to 1. dubium needs "
+            "logits; leave out the last softmax, or take the logarithm.",
+            stacklevel=3,
+        )
     return together
 
 
@@ -154,16 +182,6 @@ def check_maps(maps: object, name: str, expected: tuple[int, ...]) -> None:
     if not isinstance(maps, Tensor) or tuple(maps.shape) != expected:
         given = tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
         raise OutputError(f"{name} returned {given}; maps (B, T, H, W) = {expected} are needed.")
-
-
-def warn_if_probabilities(logits: Tensor) -> None:
-    """A network that ends in a softmax would have another put on top, and look far less sure than it is."""
-    if logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5:
-        warnings.warn(
-            "The networks' outputs look like probabilities: none is negative and each row sums to 1. dubium needs "
-            "logits; leave out the last softmax, or take the logarithm.",
-            stacklevel=3,
-        )
 
 
 def check_kinds(kinds: object) -> tuple[Kind, ...]:
@@ -187,15 +205,6 @@ def check_number(name: str, value: object, *, above: float = 0, whole: bool = Fa
         noun = "a whole number" if whole else "a number"
         others = ", ".join(map(repr, words)) + " or " if words else ""
         raise OptionError(f"{name}={value!r}; {others}{noun} greater than {above} is needed.")
-
-
-def warn_if_single(posterior: Collection[nn.Module] | Posterior, kinds: Sequence[Kind]) -> None:
-    if len(posterior) == 1 and "epistemic" in kinds:
-        warnings.warn(
-            "The posterior has one network: nothing disagrees with it, so epistemic uncertainty is exactly zero, "
-            "and total equals aleatoric.",
-            stacklevel=4,
-        )
 
 
 def number(count: int, noun: str) -> str:

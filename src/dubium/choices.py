@@ -12,9 +12,6 @@ FITS = ("stretch", "crop")
 SCALES = ("paper", "cpu", "smoke")
 """How much work a recipe or a protocol does."""
 
-POSTERIOR_KINDS = ("ensemble", "snapshot", "hyper-ensemble", "mc-dropout", "swag", "laplace", "sghmc", "vi")
-"""The posteriors that `dubium.training.train` makes."""
-
 ENGINES = ("local", "ray")
 """Where the jobs of a command run."""
 

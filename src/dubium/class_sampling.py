@@ -30,8 +30,6 @@ def sample_classes(
     share: Float[Tensor, "S kinds=3 B K"], classes: int | str, seed: int, to_pixels: ToPixels
 ) -> tuple[Float[Tensor, "S kinds=3 B K"], Int[Tensor, " B"] | None]:
     """The shares, moved to as many classes as `classes` says; for "auto", also how many it chose for each image."""
-    if classes == "all":
-        return share, None
     networks, _, images, every = share.shape
     offset = start_offsets(networks, seed).to(share.device)
     counts = torch.full((images,), min(classes, every) if isinstance(classes, int) else every)

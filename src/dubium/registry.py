@@ -23,6 +23,7 @@ ATTRIBUTORS: dict[str, str] = RELEVANCES | {
 """Methods `(network, x, target) -> maps`: where each function is defined."""
 
 
+PLAIN_PREPARATION = "dubium.attribution._prepared:PlainRelevance"
 PREPARATIONS: dict[str, str] = {"fullgrad": "dubium.attribution._prepared_fullgrad:PreparedFullGrad"}
 """Relevances that UA-Backprop can have faster than by calls of their functions."""
 

@@ -66,7 +66,9 @@ def ua_backprop(
     on_probs = class_shares(relevance.logits)  # U -> g   (kinds, B, K)
     on_logits = softmax_share(on_probs, relevance.logits, options.tau1)  # g -> z   (S, kinds, B, K)
     to_pixels = partial(carry_to_pixels, relevance, x, options)
-    weights, counts = sample_classes(on_logits, options.classes, context.seed, to_pixels)
+    weights, counts = on_logits, None
+    if options.classes != "all":
+        weights, counts = sample_classes(on_logits, options.classes, context.seed, to_pixels)
     maps = to_pixels(weights[:, [KINDS.index(kind) for kind in kinds]], context.progress)  # z -> x   (B, kinds, H, W)
     return Attribution(maps, {} if counts is None else {"classes": counts[:, None].expand(-1, len(kinds))})
 

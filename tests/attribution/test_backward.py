@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from dubium.attribution._autograd.graph import count_graph_numbers
+from dubium.attribution._autograd.nodes import count_graph_numbers
 from dubium.attribution._gradients import batched_vjp, gradients_at
 
 

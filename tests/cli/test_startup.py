@@ -7,8 +7,9 @@ import sys
 import pytest
 
 import dubium
-from dubium.choices import DATASETS, POSTERIOR_KINDS, SCALES
+from dubium.choices import DATASETS, SCALES
 from dubium.data import SOURCES
+from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.training import RECIPES
 from dubium.training.plan import KINDS as TRAINED_KINDS
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from dubium.cli import app
 from dubium.data import SOURCES, load
 from dubium.data.catalog import Download
-from dubium.data.download import fetch, get
+from dubium.data.download import fetch, get_dataset
 from dubium.errors import DataNotFoundError, DownloadError, FileFormatError, UnknownNameError
 from tests.data.official import write_cifar_python, write_idx, write_svhn
 
@@ -123,11 +123,11 @@ def test_get_fetches_what_is_missing_and_only_that(server, tmp_path, monkeypatch
     digests = {name: md5(content) for name, content in files.items()}
     downloads = tuple(Download(name, digest, (server.url + name,)) for name, digest in digests.items())
     monkeypatch.setitem(SOURCES, "mnist", replace(SOURCES["mnist"], md5=digests, downloads=downloads))
-    assert len(get("mnist", tmp_path / "data")) == 4
+    assert len(get_dataset("mnist", tmp_path / "data")) == 4
     assert len(load("mnist:train", folders=[tmp_path / "data"])) == 6
     (tmp_path / "data" / "mnist" / "t10k-labels-idx1-ubyte.gz").write_bytes(b"damaged")
     server.asked.clear()
-    get("mnist", tmp_path / "data")
+    get_dataset("mnist", tmp_path / "data")
     assert len(server.asked) == 1
 
 
@@ -145,31 +145,31 @@ def test_only_the_wanted_members_leave_an_archive(server, tmp_path, monkeypatch)
     download = Download("cifar-10-python.tar.gz", md5(content), (server.url + "c.tar.gz",), members)
     digests = {name: md5((tmp_path / "made" / name).read_bytes()) for name in batches}
     monkeypatch.setitem(SOURCES, "cifar-10", replace(SOURCES["cifar-10"], md5=digests, downloads=(download,)))
-    get("cifar-10", tmp_path / "a" / "data")
+    get_dataset("cifar-10", tmp_path / "a" / "data")
     assert len(load("cifar-10", "train", folders=[tmp_path / "a" / "data"])) == 25
     assert {p.name for p in (tmp_path / "a").rglob("*") if p.is_file()} == set(batches)
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "cifar-10-python.tar.gz").write_bytes(content)
-    get("cifar-10", tmp_path / "c", source=tmp_path / "b")
+    get_dataset("cifar-10", tmp_path / "c", source=tmp_path / "b")
     assert len(load("cifar-10", folders=[tmp_path / "c"])) == 5
     (tmp_path / "b" / "cifar-10-python.tar.gz").write_bytes(content[:2000])
     with pytest.raises(FileFormatError, match=r"cifar-10-python\.tar\.gz"):
-        get("cifar-10", tmp_path / "d", source=tmp_path / "b")
+        get_dataset("cifar-10", tmp_path / "d", source=tmp_path / "b")
 
 
 def test_files_are_taken_from_a_folder_after_they_were_read(tmp_path):
     write_svhn(tmp_path / "here" / "test_32x32.mat")
-    (path,) = get("svhn", tmp_path / "data", source=tmp_path / "here")
+    (path,) = get_dataset("svhn", tmp_path / "data", source=tmp_path / "here")
     assert path == tmp_path / "data" / "svhn" / "test_32x32.mat"
     assert len(load("svhn", folders=[tmp_path / "data"])) == 5
     (tmp_path / "here" / "test_32x32.mat").write_bytes(b"MATLAB")
     with pytest.raises(FileFormatError):
-        get("svhn", tmp_path / "other", source=tmp_path / "here")
+        get_dataset("svhn", tmp_path / "other", source=tmp_path / "here")
     assert not (tmp_path / "other").exists()
     with pytest.raises(DataNotFoundError):
-        get("mnist", tmp_path / "other", source=tmp_path / "here")
+        get_dataset("mnist", tmp_path / "other", source=tmp_path / "here")
     with pytest.raises(UnknownNameError):
-        get("nist", tmp_path / "other")
+        get_dataset("nist", tmp_path / "other")
 
 
 def test_commands_say_what_they_found_and_mistakes_are_one_message(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
+from dubium.data import load
 from dubium.data.fit import from_size, to_channels, to_size
 from dubium.data.image_files import find_images, read_image
 from dubium.errors import DataNotFoundError, FileFormatError
@@ -72,6 +73,47 @@ def test_exif_rotation_is_applied():
     exif[0x0112] = 6  # turn clockwise to view
     found = read_image(saved(Image.fromarray(COLOUR), "PNG", exif=exif))
     torch.testing.assert_close(found, torch.from_numpy(np.rot90(COLOUR, -1).copy()).permute(2, 0, 1) / 255)
+
+
+def rotated_jpeg():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn clockwise to view
+    return Image.fromarray(COLOUR), {"format": "JPEG", "exif": exif}
+
+
+def half_transparent_png():
+    image = Image.fromarray(COLOUR).convert("RGBA")
+    image.putpixel((0, 0), (0, 0, 0, 0))
+    image.putpixel((1, 0), (255, 0, 0, 128))
+    return image, {"format": "PNG"}
+
+
+def transparent_grey_png():
+    image = Image.fromarray(GREY).convert("LA")
+    image.putpixel((0, 0), (0, 0))
+    return image, {"format": "PNG"}
+
+
+def palette_with_a_transparent_entry():
+    image = Image.fromarray(COLOUR).quantize(24)
+    return image, {"format": "PNG", "transparency": image.getpixel((0, 0))}
+
+
+WAYS = [rotated_jpeg, half_transparent_png, transparent_grey_png, palette_with_a_transparent_entry]
+
+
+@pytest.mark.parametrize("make", WAYS)
+def test_a_folder_and_images_by_name_give_the_same_pixels(make, tmp_path):
+    image, options = make()
+    (tmp_path / "class").mkdir()
+    image.save(tmp_path / "class" / "a.png", **options)
+    expected = read_image(tmp_path / "class" / "a.png")
+    assert torch.equal(load(tmp_path).batch([0])[0], expected)
+    assert torch.equal(load(tmp_path / "class" / "a.png").batch([0])[0], expected)
+    if make is rotated_jpeg:
+        assert expected.shape == (3, 6, 4)
+    else:
+        assert (expected[:, 0, 0] == 1).all()
 
 
 def test_damage_and_excess_are_one_kind_of_error(tmp_path):

@@ -10,7 +10,7 @@ from PIL import Image
 
 import dubium.data.find as finding
 from dubium.data import SOURCES, data_folders, load
-from dubium.data.check import check
+from dubium.data.check import check_dataset
 from dubium.errors import DataNotFoundError, FileFormatError, ImagesError, UnknownNameError
 from tests.data.official import write_cifar_binary, write_idx, write_svhn
 
@@ -65,7 +65,7 @@ def test_digits_and_clothes_are_told_apart_by_folder_and_by_checksum(tmp_path, m
 
 def test_check_counts_and_compares_checksums(tmp_path):
     write_idx(tmp_path / "mnist", "t10k", count=4)
-    (found,) = check("mnist", [tmp_path])
+    (found,) = check_dataset("mnist", [tmp_path])
     assert (found.split, found.images, found.published, found.as_published) == ("test", 4, 10_000, False)
 
 

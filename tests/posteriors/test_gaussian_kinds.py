@@ -6,7 +6,7 @@ from torch import nn
 
 from dubium.errors import DivergedError, NetworkStateError, OptionError, PosteriorError, PosteriorTypeError
 from dubium.posteriors import SWAG, Gaussian, WeightSamples, as_posterior, fit_laplace, mean_field_vi, sghmc
-from dubium.posteriors.swag import measured
+from dubium.posteriors.swag import measure_batch_norm
 from tests.posteriors.cases import SIZE, batches, cnn, fitted_laplace, nudged
 from tests.posteriors.third_party import imported
 
@@ -97,7 +97,9 @@ def test_swag_measures_batchnorm_statistics_for_every_sample():
         assert sample[1].momentum == network[1].momentum
     with pytest.raises(PosteriorError, match="batches="):
         swag.posterior(network)
-    assert measured(next(iter(posterior)), [x for x, _ in batches()]).keys() == dict(posterior.weights[0]).keys()
+    assert (
+        measure_batch_norm(next(iter(posterior)), [x for x, _ in batches()]).keys() == dict(posterior.weights[0]).keys()
+    )
 
 
 def test_swag_needs_two_networks():

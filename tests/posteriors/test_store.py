@@ -10,7 +10,7 @@ from torch import nn
 from dubium.errors import FileFormatError, OptionError, PosteriorError, UnknownNameError
 from dubium.models import ARCHITECTURES, Normalized, build
 from dubium.posteriors import Gaussian, MCDropout, WeightSamples, load_posterior, posterior_record, save_posterior
-from dubium.posteriors.record import FILE
+from dubium.posteriors.files.record import FILE
 from tests.posteriors.cases import CASES, SIZE, cnn
 
 OPTIONS = {"filters": 3, "units": 5, "size": 10}
@@ -260,7 +260,7 @@ def test_the_record_is_written_last(folder, monkeypatch):
         raise OSError("disk full")
 
     before = (folder / FILE).read_bytes()
-    monkeypatch.setattr("dubium.posteriors.store.write_record", broken)
+    monkeypatch.setattr("dubium.posteriors.files.store.write_record", broken)
     with pytest.raises(OSError, match="disk full"):
         save_posterior([small()], folder, architecture=CNN)
     assert (folder / FILE).read_bytes() == before

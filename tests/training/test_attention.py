@@ -4,7 +4,7 @@ from torch import nn
 
 import dubium
 from dubium.errors import ImagesError, UnknownNameError
-from dubium.training.attention import attention_weights, attentive, mitigate
+from dubium.training.attention import attention_weights, logits_with_attention, mitigate
 from dubium.training.recipe import Recipe
 from tests.networks import Awkward, images, small_cnn
 
@@ -31,10 +31,12 @@ def test_features_are_multiplied_by_one_plus_alpha_a():
     network = nn.Sequential(nn.Conv2d(1, 1, 1, bias=False), nn.Flatten())
     nn.init.ones_(network[0].weight)
     x, attention = torch.rand(2, 1, 4, 4), torch.rand(2, 4, 4)
-    out = attentive(network, x, attention, alpha=0.5, layer="0")
+    out = logits_with_attention(network, x, attention, alpha=0.5, layer="0")
     assert torch.allclose(out, ((1 + 0.5 * attention) * x[:, 0]).flatten(1))
-    assert torch.allclose(attentive(network, x, attention, alpha=0.5, space="input"), (attention * x[:, 0]).flatten(1))
-    added = attentive(network, x, attention, alpha=0.5, space="input-added")
+    assert torch.allclose(
+        logits_with_attention(network, x, attention, alpha=0.5, space="input"), (attention * x[:, 0]).flatten(1)
+    )
+    added = logits_with_attention(network, x, attention, alpha=0.5, space="input-added")
     assert torch.allclose(added, out)
     assert not network[0]._forward_hooks
 
@@ -43,7 +45,7 @@ def test_attention_is_resized_bilinearly():
     network = nn.Sequential(nn.Conv2d(1, 1, 2, stride=2, bias=False), nn.Flatten())
     nn.init.ones_(network[0].weight)
     attention = torch.arange(16.0).view(1, 4, 4)
-    out = attentive(network, torch.ones(1, 1, 4, 4), attention, alpha=1.0, layer="0")
+    out = logits_with_attention(network, torch.ones(1, 1, 4, 4), attention, alpha=1.0, layer="0")
     assert torch.allclose(out, 4 * (1 + torch.tensor([[2.5, 4.5, 10.5, 12.5]])))
 
 

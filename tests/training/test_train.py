@@ -15,8 +15,7 @@ from dubium.cli import app
 from dubium.errors import DivergedError, NetworkStateError, OptionError, UnknownNameError
 from dubium.models import load_vae
 from dubium.posteriors import load_posterior, posterior_record
-from dubium.training import checkpoint as checkpoints
-from dubium.training import train, train_vae
+from dubium.training import samplers, train, train_vae
 from tests.posteriors.third_party import imported
 
 TINY = {"options": {"filters": 2, "units": 8}, "epochs": 3, "batch_size": 16, "images": 64}
@@ -99,9 +98,11 @@ def test_members_trained_in_processes_are_those_trained_in_turn(digits, tmp_path
 
 
 def test_a_member_that_diverges_is_left_out_and_says_why(digits, tmp_path, monkeypatch):
-    from dubium.training import plan
+    from dubium.training import kinds
 
-    monkeypatch.setattr(plan, "varied", lambda recipe, _seed, index: recipe.changed(lr=1e30) if index == 1 else recipe)
+    monkeypatch.setattr(
+        kinds, "vary_recipe", lambda recipe, _seed, index: recipe.changed(lr=1e30) if index == 1 else recipe
+    )
     events = []
     options = {"posterior": "hyper-ensemble", "members": 3, "scale": "smoke", "changes": TINY, "threads": 1}
     record = train("mnist", tmp_path / "run", **options, report=events.append)
@@ -164,14 +165,14 @@ def test_a_sampler_that_is_cut_goes_on_to_the_same_weights(kind, digits, tmp_pat
     imported("posteriors")
     options = {"posterior": kind, "members": 2, "scale": "smoke", "changes": TINY, "threads": 1}
     train("mnist", tmp_path / "whole", **options)
-    write = checkpoints.write
+    write = samplers.write_checkpoint
 
     def failing(path, tensors, header):
         write(path, tensors, header)
         if path.name == "sampler.safetensors" and header["epochs"] == 2:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(checkpoints, "write", failing)
+    monkeypatch.setattr(samplers, "write_checkpoint", failing)
     with pytest.raises(KeyboardInterrupt):
         train("mnist", tmp_path / "cut", **options)
     monkeypatch.undo()

@@ -20,7 +20,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
 from torch.utils.hooks import RemovableHandle
 
-from dubium.attribution._autograd.graph import is_copy, leads_around
+from dubium.attribution._autograd.nodes import is_copy, leads_around
 from dubium.models.normalized import Normalise
 from dubium.types import Images
 

@@ -1,12 +1,10 @@
 """How much is computed at a time: every rule about memory and chunks.
 
-The user's limit is for what is used beside networks, images and results. A quarter may hold forward passes that are kept
+The user's limit is for what is used beside networks, images and results. A quarter may hold forward passes kept
 until their maps are wanted; half is for one chunk of an attribution, of whose maps an eighth of the limit is left.
 Below the limit, chunks are as large as was fastest of all sizes that were tried (benchmarks/suite).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -48,11 +46,6 @@ def kept_bytes(memory: int) -> int:
     return memory // 4
 
 
-def may_be_kept(x: Images, room: int) -> bool:
-    """Whether the graph of a forward pass of x might fit the room, before it is made."""
-    return FEATURES * x.nbytes <= room
-
-
 def map_rows(x: Images, memory: int) -> int:
     """Relevance maps (images x classes) at a time: with their gradients they take an eighth of the memory."""
     return max(1, memory // (8 * (x.shape[1] + 3) * x[0, 0].nbytes)) if len(x) else 1
@@ -79,13 +72,21 @@ def even_part(total: int, at_most: int) -> int:
 
 
 def measure_cost(network: nn.Module, x: Images, target: Target) -> Cost:
-    """The cost of a chunk, from a forward pass of the first image.
+    """The cost of a chunk, from a forward pass of the first image, by the bytes of each innermost layer's output.
 
-    All layers' outputs stay for the backward pass, whose own gradients live four layers long.
+    All outputs stay for the backward pass, whose own gradients live four layers long.
     """
-    with record_output_bytes(network) as sizes:
+    sizes = [x[:1].nbytes]
+
+    def append_bytes(_layer: nn.Module, _args: Any, out: Any) -> None:
+        sizes.append(out.nbytes if isinstance(out, Tensor) else 0)
+
+    handles = [layer.register_forward_hook(append_bytes) for layer in network.modules() if not layer._modules]
+    try:
         scores = target_part(target, slice(1))(network(x[:1].clone()))
-    sizes.append(x[:1].nbytes)
+    finally:
+        for handle in handles:
+            handle.remove()
     return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes))
 
 
@@ -93,22 +94,6 @@ def gradient_targets(scores: Tensor, networks: int, widest: int, memory: int) ->
     """Targets at a time in a backward pass whose largest gradient has `widest` numbers for a target and network."""
     per_row = 4 * networks * widest * scores.element_size()
     return Cost(scores.shape[1], 1, per_row).chunks(1, memory)[1]
-
-
-@contextmanager
-def record_output_bytes(network: nn.Module) -> Iterator[list[int]]:
-    """Within the block, a forward pass appends the bytes of each innermost layer's output."""
-    sizes: list[int] = []
-
-    def append_bytes(_layer: nn.Module, _args: Any, out: Any) -> None:
-        sizes.append(out.nbytes if isinstance(out, Tensor) else 0)
-
-    handles = [layer.register_forward_hook(append_bytes) for layer in network.modules() if not layer._modules]
-    try:
-        yield sizes
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def keep_freed_memory() -> None:

@@ -1,7 +1,6 @@
 """The relevance of UA-Backprop, prepared: the networks' logits, and the relevance maps of classes in chunks."""
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -11,10 +10,9 @@ from torch import Tensor, nn
 
 from dubium.attribution._budget import forward_batch_size, map_rows
 from dubium.attribution._context import Context, report_nothing
-from dubium.attribution._resolve import Method, load_function
+from dubium.attribution._resolve import Method
 from dubium.attribution._target import LogitTarget
-from dubium.checks import check_logits, check_maps, check_output
-from dubium.errors import DubiumError, NetworkError
+from dubium.checks import check_logits, check_maps, check_output, name_network
 from dubium.types import Images, Logits, Posterior
 
 ClassWeights = Float[Tensor, "S T B K"]
@@ -39,14 +37,6 @@ class PreparedRelevance(Protocol):
     def class_maps(self, weights: ClassWeights) -> Iterator[ClassMaps]:
         """The relevance maps of all classes that have any weight; each network, image and class comes once."""
         ...
-
-
-def prepare_relevance(method: Method, networks: Posterior, x: Images, context: Context) -> PreparedRelevance:
-    """The method's own way to be prepared, if it has one."""
-    if method.preparation is None:
-        return PlainRelevance(method, networks, x, context)
-    prepared: PreparedRelevance = load_function(method.preparation)(method, networks, x, context)
-    return prepared
 
 
 class PlainRelevance:
@@ -102,29 +92,16 @@ def class_targets(weights: Float[Tensor, "T B K"], rows: int) -> Iterator[LogitT
 
 def predict_logits(networks: Posterior, x: Images, memory: int) -> Logits:
     """Every network's logits, checked."""
-    return check_logits(network_logits(networks, x, memory), len(networks))[:, : len(x)]
+    return check_logits(network_logits(enumerate(networks), x, memory), len(networks))[:, : len(x)]
 
 
-def network_logits(networks: Iterable[nn.Module], x: Images, memory: int, first: int = 0) -> Iterator[Tensor]:
-    """The logits of one network after the other, by plain forward passes; `first` is the number of the first network."""
+def network_logits(numbered: Iterable[tuple[int, nn.Module]], x: Images, memory: int) -> Iterator[Tensor]:
+    """The logits of one network after the other, by plain forward passes; networks come with their numbers."""
     rows = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
-    for index, network in enumerate(networks, first):
+    for index, network in numbered:
         outputs = []
         for part in rows.split(forward_batch_size(rows, memory)):
             with name_network(index, part):
                 out = network(part.clone())
             outputs.append(check_output(out, index, len(part)))
         yield torch.cat(outputs)
-
-
-@contextmanager
-def name_network(index: int, x: Images) -> Iterator[None]:
-    """Within the block, what a user's network raises says which network it was and what it was given."""
-    try:
-        yield
-    except DubiumError:
-        raise
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise NetworkError(
-            f"Network {index} cannot take images of shape {tuple(x.shape)}: {type(error).__name__}: {error}"
-        ) from error

@@ -11,23 +11,20 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium.attribution._autograd.backward import DifferentGraphsError
-from dubium.attribution._autograd.graph import count_graph_numbers
-from dubium.attribution._autograd.nodes import MissingAttributeError
-from dubium.attribution._budget import TOGETHER_ROWS, kept_bytes, map_rows, may_be_kept
+from dubium.attribution._autograd.nodes import MissingAttributeError, count_graph_numbers
+from dubium.attribution._budget import FEATURES, TOGETHER_ROWS, kept_bytes, map_rows
 from dubium.attribution._context import Context
-from dubium.attribution._fullgrad_pass import FullGradPass, images_per_pass
 from dubium.attribution._prepared import (
     ClassMaps,
     ClassWeights,
     class_maps_by_calls,
     class_targets,
-    name_network,
     network_logits,
 )
 from dubium.attribution._resolve import Method
 from dubium.attribution._target import ALL_LOGITS
-from dubium.attribution.fullgrad import fullgrad_maps
-from dubium.checks import check_logits, check_output
+from dubium.attribution.fullgrad import FullGradPass, fullgrad_maps, images_per_pass
+from dubium.checks import check_logits, check_output, name_network
 from dubium.types import Images, Posterior
 
 NetworkPasses = Sequence[tuple[slice, FullGradPass]]
@@ -41,12 +38,13 @@ class PreparedFullGrad:
         self.method, self.networks, self.x, self.context = method, networks, x, context
         self.kept = keep_passes(networks, x, context.memory)
         kept_logits = (torch.cat([one.output.detach() for _, one in passes]) for passes in self.kept)
-        others = network_logits(self.other_networks(), x, context.memory, first=len(self.kept))
+        others = network_logits(self.other_networks(), x, context.memory)
         self.logits = check_logits(chain(kept_logits, others), len(networks))[:, : len(x)]
 
-    def other_networks(self) -> Iterator[nn.Module]:
-        """The networks without kept passes; a posterior that makes its networks anew is not asked in vain."""
-        return islice(self.networks, len(self.kept), None) if len(self.kept) < len(self.networks) else iter(())
+    def other_networks(self) -> Iterator[tuple[int, nn.Module]]:
+        """The networks without kept passes, numbered; a posterior that makes its networks anew is not asked in vain."""
+        first = len(self.kept)
+        return islice(enumerate(self.networks), first, None) if first < len(self.networks) else iter(())
 
     def class_maps(self, weights: ClassWeights) -> Iterator[ClassMaps]:
         rescale, memory = self.method.options["rescale"], self.context.memory
@@ -61,15 +59,14 @@ class PreparedFullGrad:
                 for target in class_targets(weights[s][:, images], rows):
                     maps = fullgrad_maps([one], target, rescale, memory)
                     yield ClassMaps(slice(s, s + 1), images, target(weights[s][:, images])[None], maps)
-        others = enumerate(self.other_networks(), len(self.kept))
-        yield from class_maps_by_calls(self.method, others, self.x, weights, self.context)
+        yield from class_maps_by_calls(self.method, self.other_networks(), self.x, weights, self.context)
 
 
 def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPasses]:
     """Forward passes that serve for logits and relevance both: of as many networks as fit into the memory."""
     room, kept = kept_bytes(memory), list[NetworkPasses]()
     for index, network in enumerate(networks if len(x) else ()):
-        if not may_be_kept(x, room):
+        if FEATURES * x.nbytes > room:
             break
         with name_network(index, x):
             size = images_per_pass(network, x, ALL_LOGITS, memory)

@@ -12,9 +12,10 @@ from torch import nn
 
 from dubium.attribution._captum import captum_attributor
 from dubium.attribution._context import Context
+from dubium.attribution._target import target_part
 from dubium.errors import UnknownNameError, lookup, unknown
-from dubium.registry import PREPARATIONS
-from dubium.types import Attribution, Attributor, Images, Maps, Target
+from dubium.registry import PLAIN_PREPARATION, PREPARATIONS
+from dubium.types import Attribution, Attributor, Images, Maps, Posterior, Target
 
 CONTEXT = "context"
 
@@ -26,7 +27,7 @@ class Method:
     name: str
     function: Attributor
     options: Mapping[str, Any]
-    preparation: str | None = None  # where its own `PreparedRelevance` is defined
+    preparation: str = PLAIN_PREPARATION  # where the `PreparedRelevance` that it becomes is defined
 
     def __call__(self, network: nn.Module, x: Images, target: Target, context: Context) -> Attribution:
         """The maps of each target, and whatever else the method finds."""
@@ -34,18 +35,22 @@ class Method:
         found = self.function(network, x, target, **self.options, **({CONTEXT: context} if wants_context else {}))
         return found if isinstance(found, Attribution) else Attribution(found, {})
 
+    def prepare(self, networks: Posterior, x: Images, context: Context) -> Any:
+        """This method as the relevance of UA-Backprop: a `dubium.attribution._prepared.PreparedRelevance`."""
+        return load_function(self.preparation)(self, networks, x, context)
+
 
 def resolve_method(what: object, table: Mapping[str, str], noun: str, options: Mapping[str, Any]) -> Method:
     """The method of the table that is called `what`, or `what` itself if it is one, with its options."""
     what = next((name for name, path in table.items() if callable(what) and load_function(path) is what), what)
-    preparation = None
+    preparation = PLAIN_PREPARATION
     if isinstance(what, type) and callable(getattr(what, "attribute", None)):
         name, function = f"captum.{what.__name__}", image_by_image(captum_attributor(what))
     elif callable(what) and not isinstance(what, type):
         name, function = getattr(what, "__name__", type(what).__name__), image_by_image(what)
     else:
         name, function = str(what), load_function(lookup(noun, table, what))
-        preparation = PREPARATIONS.get(name)
+        preparation = PREPARATIONS.get(name, PLAIN_PREPARATION)
     defaults = options_of(function)
     check_options(name, defaults, options)
     return Method(name, function, {**defaults, **options}, preparation)
@@ -67,9 +72,10 @@ def image_by_image(function: Attributor) -> Attributor:
     @wraps(function)
     def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Maps:
         if not getattr(target, "differs_by_image", False):
-            return function(network, x, target, **options)
+            maps: Maps = function(network, x, target, **options)
+            return maps
         parts = [slice(b, b + 1) for b in range(len(x))]
-        return torch.cat([function(network, x[one], target.part(one), **options) for one in parts])  # type: ignore[attr-defined]
+        return torch.cat([function(network, x[one], target_part(target, one), **options) for one in parts])
 
     return attribute
 

@@ -32,12 +32,12 @@ def list_datasets() -> None:
 
 def _splits_here(name: str) -> list[str]:
     from dubium.data import data_folders
-    from dubium.data.find import find
+    from dubium.data.find import find_files
 
     splits = []
     for split in ("train", "test"):
         try:
-            find(name, split, data_folders())
+            find_files(name, split, data_folders())
         except DataNotFoundError:
             continue
         splits.append(split)
@@ -54,8 +54,8 @@ def get(
 ) -> None:
     """Download a dataset from its official mirrors, or take the files of a folder."""
     from dubium.data import cache_folder
-    from dubium.data.check import check as check_dataset
-    from dubium.data.download import get as get_dataset
+    from dubium.data.check import check_dataset
+    from dubium.data.download import get_dataset
 
     folder = to or cache_folder()
     with download_bar(name) as progress:
@@ -67,7 +67,7 @@ def get(
 @app.command()
 def check(name: Name) -> None:
     """Read a dataset whole, and compare it with what was published."""
-    from dubium.data.check import check as check_dataset
+    from dubium.data.check import check_dataset
 
     verdicts = {True: "checksums as published", False: "checksums differ from the published", None: "no checksum known"}
     for found in check_dataset(name):

@@ -5,12 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from dubium.choices import DATASETS, POSTERIOR_KINDS, SCALES
+from dubium.choices import DATASETS, SCALES
 from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
 from dubium.cli._options import name_check, parse_numbers
 from dubium.cli._progress import training_bars
 from dubium.errors import OptionError
 from dubium.option_text import parse_options
+from dubium.posterior_kinds import POSTERIOR_KINDS
 
 RECIPE = "Recipe"
 

@@ -18,23 +18,23 @@ def read_arrays(path: Path, split: str) -> Dataset:
     In an `.npz`, images are called `{split}_images`, `x_{split}`, `images` or `x`, and labels `{split}_labels`,
     `y_{split}`, `labels` or `y`; the first that exists is taken.
     """
-    arrays = _load(path)
-    found, images = _first(arrays, (f"{split}_images", f"x_{split}", "images", "x"))
+    arrays = load_arrays(path)
+    found, images = first_array(arrays, (f"{split}_images", f"x_{split}", "images", "x"))
     if images is None:
         raise FileFormatError(
             f"{path} holds {', '.join(arrays) or 'nothing'}; expected the images as {split}_images, x_{split}, images"
             " or x."
         )
-    _, labels = _first(arrays, (f"{split}_labels", f"y_{split}", "labels", "y"))
+    _, labels = first_array(arrays, (f"{split}_labels", f"y_{split}", "labels", "y"))
     tensor = as_images(images, str(path))
-    targets = None if labels is None else _labels(labels, len(tensor), path)
+    targets = None if labels is None else check_class_labels(labels, len(tensor), path)
     count = 0 if targets is None or not len(targets) else int(targets.max()) + 1
     which = split if found is not None and split in found else "all"
     return Dataset(tensor, targets, tuple(str(i) for i in range(count)), str(path), which)
 
 
 def as_images(array: NDArray[np.generic], source: str) -> Tensor:
-    """Grey or colour images of any usual layout, bytes or floats in [0, 1], to (N, C, H, W)."""
+    """Grey or colour images of any usual layout as (N, C, H, W): bytes, or float32 in [0, 1]."""
     if array.ndim == 2:
         array = array[None]
     if array.ndim == 3:
@@ -60,7 +60,8 @@ def as_images(array: NDArray[np.generic], source: str) -> Tensor:
     return torch.from_numpy(array.astype(np.float32 if top == 1 else np.uint8, order="C"))
 
 
-def _load(path: Path) -> dict[str, NDArray[np.generic]]:
+def load_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
+    """The arrays of a file by name; that of an `.npy` is called "images"."""
     try:
         with path.open("rb") as file:
             content = np.load(file, allow_pickle=False)
@@ -74,13 +75,15 @@ def _load(path: Path) -> dict[str, NDArray[np.generic]]:
         raise FileFormatError(f"{path} is damaged or not a NumPy file of numbers ({error}).") from error
 
 
-def _first(
+def first_array(
     arrays: dict[str, NDArray[np.generic]], names: tuple[str, ...]
 ) -> tuple[str | None, NDArray[np.generic] | None]:
+    """The first of the names that there is an array of, and the array."""
     return next(((name, arrays[name]) for name in names if name in arrays), (None, None))
 
 
-def _labels(labels: NDArray[np.generic], count: int, path: Path) -> Tensor:
+def check_class_labels(labels: NDArray[np.generic], count: int, path: Path) -> Tensor:
+    """The labels as int64, one per image and none negative."""
     if labels.dtype.kind not in "iu" or labels.size != count:
         raise FileFormatError(
             f"{path} has labels of shape {labels.shape} and type {labels.dtype} for {count} images; expected as many"

@@ -1,4 +1,4 @@
-"""The datasets known by name: how their files are called, where they are published, how they are read."""
+"""The datasets that have a name: their files, where they are published, and how they are read."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class Download:
-    """A published file; from an archive, `members` are kept."""
+    """A published file; where it is an archive, `members` are the files to take from it."""
 
     name: str
     md5: str
@@ -34,8 +34,11 @@ class Download:
 
 
 @dataclass(frozen=True)
-class Source:
-    """A dataset. `folders` are where its files may lie below a data folder, the first of them where we put ours."""
+class DatasetSource:
+    """A published dataset.
+
+    `folders` are the places below a data folder where its files may be; downloads go to the first.
+    """
 
     title: str
     homepage: str
@@ -48,20 +51,21 @@ class Source:
     md5: Mapping[str, str]
 
 
-def _idx(
+def idx_source(
     title: str,
     homepage: str,
     classes: tuple[str, ...],
     folders: tuple[str, ...],
     mirrors: Sequence[str],
     md5: Mapping[str, str],
-) -> Source:
+) -> DatasetSource:
+    """A dataset in the four idx files of MNIST, gzipped or not."""
     splits = {
         split: (f"{prefix}-images-idx3-ubyte.gz", f"{prefix}-labels-idx1-ubyte.gz")
         for split, prefix in (("train", "train"), ("test", "t10k"))
     }
     plain = {split: tuple(name.removesuffix(".gz") for name in names) for split, names in splits.items()}
-    return Source(
+    return DatasetSource(
         title,
         homepage,
         (1, 28, 28),
@@ -95,8 +99,8 @@ SVHN_MD5 = {
     "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
 }
 
-SOURCES: dict[str, Source] = {
-    "mnist": _idx(
+SOURCES: dict[str, DatasetSource] = {
+    "mnist": idx_source(
         "MNIST handwritten digits",
         "http://yann.lecun.com/exdb/mnist/",
         DIGITS,
@@ -109,7 +113,7 @@ SOURCES: dict[str, Source] = {
             "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
         },
     ),
-    "fashion-mnist": _idx(
+    "fashion-mnist": idx_source(
         "Fashion-MNIST clothes",
         "https://github.com/zalandoresearch/fashion-mnist",
         FASHION,
@@ -125,7 +129,7 @@ SOURCES: dict[str, Source] = {
             "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
         },
     ),
-    "svhn": Source(
+    "svhn": DatasetSource(
         "Street View house numbers, cropped digits",
         "http://ufldl.stanford.edu/housenumbers/",
         (3, 32, 32),
@@ -139,7 +143,7 @@ SOURCES: dict[str, Source] = {
         ),
         SVHN_MD5,
     ),
-    "cifar-10": Source(
+    "cifar-10": DatasetSource(
         "CIFAR-10",
         "https://www.cs.toronto.edu/~kriz/cifar.html",
         (3, 32, 32),
@@ -160,7 +164,7 @@ SOURCES: dict[str, Source] = {
         ),
         CIFAR10_MD5,
     ),
-    "cifar-100": Source(
+    "cifar-100": DatasetSource(
         "CIFAR-100, fine labels",
         "https://www.cs.toronto.edu/~kriz/cifar.html",
         (3, 32, 32),

@@ -1,4 +1,4 @@
-"""Images in memory, as bytes until a batch of them is needed."""
+"""Images in memory; they stay bytes until a batch of them is needed."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -47,5 +47,9 @@ class Dataset:
 
 
 def as_float(images: Shaped[Tensor, "B C H W"]) -> Float[Tensor, "B C H W"]:
-    """Bytes to float32 in [0, 1]; floats as they are."""
+    """Bytes as float32 in [0, 1]; floats are not changed.
+
+    >>> as_float(torch.full((1, 1, 1, 2), 255, dtype=torch.uint8))
+    tensor([[[[1., 1.]]]])
+    """
     return images.float().div_(255) if images.dtype == torch.uint8 else images.float()

@@ -1,4 +1,4 @@
-"""Getting a dataset's files: from the official mirrors, resumable and verified, or from a folder that has them."""
+"""Get a dataset's files: from the official mirrors, resumable and verified, or from a folder that has them."""
 
 import tarfile
 import urllib.error
@@ -7,8 +7,8 @@ import zlib
 from http.client import HTTPException
 from pathlib import Path
 
-from dubium.data.catalog import SOURCES, Download, Source
-from dubium.data.find import find, md5
+from dubium.data.catalog import SOURCES, DatasetSource, Download
+from dubium.data.find import find_files, md5
 from dubium.data.load import load
 from dubium.errors import DataNotFoundError, DownloadError, FileFormatError, lookup
 from dubium.files import write_atomically, written_atomically
@@ -18,18 +18,22 @@ BLOCK = 1 << 18
 TIMEOUT = 30  # seconds without a byte
 
 
-def get(name: str, folder: Path, *, source: Path | None = None, progress: Progress | None = None) -> list[Path]:
-    """Put a dataset's files below `folder`, where `load` finds them; what is there and right is left alone.
+def get_dataset(name: str, folder: Path, *, source: Path | None = None, progress: Progress | None = None) -> list[Path]:
+    """Put a dataset's files below `folder`, where `load` finds them; files that are there and right are kept.
 
     Args:
+        name: one of `SOURCES`.
         source: a folder that has the files or the published archives; they are copied after they were read whole. A
             published checksum is not asked of them, so that subsets in the official format will do.
         progress: called with bytes done and bytes in all, file by file.
+
+    Returns:
+        The files of the dataset.
     """
     dataset = lookup("dataset", SOURCES, name)
     target = folder / dataset.folders[0]
     if source is not None:
-        return _copied(name, dataset, source, target)
+        return copy_dataset(name, dataset, source, target)
     paths = []
     for download in dataset.downloads:
         kept = [target / Path(member).name for member in download.members] or [target / download.name]
@@ -49,7 +53,7 @@ def fetch(download: Download, folder: Path, progress: Progress | None = None) ->
     failures = []
     for url in download.mirrors:
         try:
-            _append(url, part, progress or (lambda _done, _all: None))
+            append_download(url, part, progress or (lambda _done, _all: None))
         except (urllib.error.URLError, OSError, HTTPException) as error:
             failures.append(f"{url} ({error})")
             continue
@@ -65,8 +69,8 @@ def fetch(download: Download, folder: Path, progress: Progress | None = None) ->
     )
 
 
-def _append(url: str, part: Path, progress: Progress) -> None:
-    """Add to `part` what it lacks of `url`; a server that cannot start in the middle sends all of it."""
+def append_download(url: str, part: Path, progress: Progress) -> None:
+    """Append to `part` the rest of `url`; where the server cannot start in the middle, download all of it."""
     done = part.stat().st_size if part.exists() else 0
     request = urllib.request.Request(url, headers={"Range": f"bytes={done}-"} if done else {})
     try:
@@ -102,7 +106,7 @@ def unpack(archive: Path, download: Download, target: Path) -> None:
         raise FileFormatError(f"{archive} is damaged or not the published archive ({error}).") from error
 
 
-def _copied(name: str, dataset: Source, source: Path, target: Path) -> list[Path]:
+def copy_dataset(name: str, dataset: DatasetSource, source: Path, target: Path) -> list[Path]:
     """Copy the splits that a folder has, in whichever official form; archives are unpacked."""
     if not source.is_dir():
         raise DataNotFoundError(f"{source} is not a folder.")
@@ -116,7 +120,7 @@ def _copied(name: str, dataset: Source, source: Path, target: Path) -> list[Path
     reasons = []
     for split in ("train", "test"):
         try:
-            _, found = find(name, split, [source])
+            _, found = find_files(name, split, [source])
         except DataNotFoundError as error:
             reasons.append(error)
             continue

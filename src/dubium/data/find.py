@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dubium.data.catalog import SOURCES, Layout, Source
+from dubium.data.catalog import SOURCES, DatasetSource, Layout
 from dubium.errors import DataNotFoundError
 
 
@@ -20,7 +20,7 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dubium" / "data"
 
 
-def find(name: str, split: str, folders: Sequence[Path]) -> tuple[Layout, list[Path]]:
+def find_files(name: str, split: str, folders: Sequence[Path]) -> tuple[Layout, list[Path]]:
     """The files of one split, in the first folder that has them all."""
     source = SOURCES[name]
     incomplete: list[str] = []
@@ -29,7 +29,7 @@ def find(name: str, split: str, folders: Sequence[Path]) -> tuple[Layout, list[P
             for layout in source.layouts:
                 paths = [folder / below / file for file in layout.splits[split]]
                 there = [path.is_file() for path in paths]
-                if any(there) and _foreign(name, paths[there.index(True)]):
+                if any(there) and is_other_dataset(name, paths[there.index(True)]):
                     continue
                 if all(there):
                     return layout, paths
@@ -43,8 +43,11 @@ def find(name: str, split: str, folders: Sequence[Path]) -> tuple[Layout, list[P
     )
 
 
-def _foreign(name: str, path: Path) -> bool:
-    """MNIST and Fashion-MNIST use the same file names: tell them apart by folder and published checksum."""
+def is_other_dataset(name: str, path: Path) -> bool:
+    """Whether a file belongs to another dataset: MNIST and Fashion-MNIST use the same file names.
+
+    Their folders and published checksums tell them apart.
+    """
     others = [other for other in SOURCES if other != name and path.name in SOURCES[other].md5]
     if not others:
         return False
@@ -55,7 +58,7 @@ def _foreign(name: str, path: Path) -> bool:
     return any(SOURCES[other].md5[path.name] == digest for other in others)
 
 
-def is_published(source: Source, path: Path) -> bool | None:
+def is_published(source: DatasetSource, path: Path) -> bool | None:
     """Whether a file is, byte for byte, the published one; None if no checksum is known for it."""
     expected = source.md5.get(path.name)
     return None if expected is None else md5(path) == expected

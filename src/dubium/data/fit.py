@@ -1,4 +1,4 @@
-"""Images of any size and colour to what a network takes, and its maps back to the image's own size.
+"""Fit images of any size and colour to a network's input, and its maps back to the image's own size.
 
 `stretch` scales the whole image to the network's height and width, whatever its proportions. `crop` scales its shorter
 side and takes the middle. Both are bilinear, with antialiasing where the image shrinks. Grey becomes colour by
@@ -33,16 +33,16 @@ def to_size(image: Float[Tensor, "C H W"], size: Sequence[int], fit: str = "stre
     """The image at a network's height and width."""
     if tuple(image.shape[1:]) == tuple(size):
         return image
-    top, left, height, width = window(image.shape[1:], size, fit)
-    return resized(image[:, top : top + height, left : left + width], size).clamp(0, 1)
+    top, left, height, width = visible_window(image.shape[1:], size, fit)
+    return resize_image(image[:, top : top + height, left : left + width], size).clamp(0, 1)
 
 
 def from_size(map: Float[Tensor, "h w"], size: Sequence[int], fit: str = "stretch") -> Float[Tensor, "H W"]:
     """A map at the image's own height and width, with the same sum; what `crop` cut off is 0."""
     if tuple(map.shape) == tuple(size):
         return map
-    top, left, height, width = window(size, map.shape, fit)
-    inner = resized(map[None], (height, width))[0]
+    top, left, height, width = visible_window(size, map.shape, fit)
+    inner = resize_image(map[None], (height, width))[0]
     before, after = float(map.sum()), float(inner.sum())
     whole = bool((map >= 0).all()) and after > 0
     out = map.new_zeros(*size)
@@ -50,7 +50,7 @@ def from_size(map: Float[Tensor, "h w"], size: Sequence[int], fit: str = "stretc
     return out
 
 
-def window(size: Sequence[int], inner: Sequence[int], fit: str) -> tuple[int, int, int, int]:
+def visible_window(size: Sequence[int], inner: Sequence[int], fit: str) -> tuple[int, int, int, int]:
     """The part of an image that the network sees: top, left, height, width."""
     height, width = size
     if fit == "stretch":
@@ -60,5 +60,6 @@ def window(size: Sequence[int], inner: Sequence[int], fit: str) -> tuple[int, in
     return (height - rows) // 2, (width - columns) // 2, rows, columns
 
 
-def resized(image: Float[Tensor, "C H W"], size: Sequence[int]) -> Float[Tensor, "C h w"]:
+def resize_image(image: Float[Tensor, "C H W"], size: Sequence[int]) -> Float[Tensor, "C h w"]:
+    """Bilinear, with antialiasing."""
     return interpolate(image[None], size=tuple(size), mode="bilinear", antialias=True)[0]

@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from dubium.data.dataset import Dataset
+from dubium.data.image_files import SUFFIXES, byte_pixels, is_wide, open_image
 from dubium.errors import DataNotFoundError, FileFormatError, ImagesError
-
-SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
 
 
 def read_folder(folder: Path, split: str) -> Dataset:
@@ -19,11 +16,11 @@ def read_folder(folder: Path, split: str) -> Dataset:
     if not inner.is_dir():
         if any((folder / other).is_dir() for other in ("train", "test")):
             raise DataNotFoundError(
-                f"{folder} has no folder {split!r}, only {_names(folder)}. Name the split you mean."
+                f"{folder} has no folder {split!r}, only {subfolder_names(folder)}. Name the split you mean."
             )
         inner, split = folder, "all"
     classes = [path for path in sorted(inner.iterdir()) if path.is_dir() and not path.name.startswith(".")]
-    groups = [_files(path) for path in classes] or [_files(inner)]
+    groups = [image_paths(path) for path in classes] or [image_paths(inner)]
     files = [file for group in groups for file in group]
     if not files:
         raise DataNotFoundError(f"{inner} has no images. Known kinds: {', '.join(sorted(SUFFIXES))}.")
@@ -33,40 +30,24 @@ def read_folder(folder: Path, split: str) -> Dataset:
 
 def read_images(files: list[Path]) -> Tensor:
     """Image files of one size as bytes (N, C, H, W): one channel if all are grey, else three."""
-    images = [_read(file) for file in files]
-    sizes = {image.size for image in images}
-    if len(sizes) > 1:
-        other = next(file for file, image in zip(files, images, strict=True) if image.size != images[0].size)
-        raise ImagesError(
-            f"The images differ in size: {files[0]} is {images[0].size}, {other} is not. Bring them to one size first."
-        )
+    images = [open_image(file) for file in files]
+    for file, image in zip(files, images, strict=True):
+        if is_wide(image):
+            raise FileFormatError(f"{file} has more than 8 bits a pixel ({image.mode}); convert it to 8 bits first.")
+        if image.size != images[0].size:
+            raise ImagesError(
+                f"The images differ in size: {files[0]} is {images[0].size}, {file} is not. Bring them to one size "
+                "first."
+            )
     mode = "L" if all(image.mode == "L" for image in images) else "RGB"
-    arrays = [np.array(image.convert(mode)) for image in images]
-    stacked = torch.from_numpy(np.stack(arrays))
-    return stacked[:, None] if mode == "L" else stacked.permute(0, 3, 1, 2).contiguous()
+    return torch.stack([byte_pixels(image.convert(mode)) for image in images])
 
 
-def _read(path: Path) -> Image.Image:
-    try:
-        with Image.open(path) as image:
-            if image.mode in ("1", "L"):
-                return image.convert("L")
-            if image.mode.startswith(("I", "F")):
-                raise FileFormatError(
-                    f"{path} has more than 8 bits a pixel ({image.mode}); convert it to 8 bits first."
-                )
-            return image.convert("RGB")
-    except FileFormatError:
-        raise
-    except FileNotFoundError:
-        raise
-    except Exception as error:  # damaged images raise nearly anything
-        raise FileFormatError(f"{path} is damaged or not an image ({error}).") from error
-
-
-def _files(folder: Path) -> list[Path]:
+def image_paths(folder: Path) -> list[Path]:
+    """The image files in a folder, sorted, without hidden ones."""
     return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES and not p.name.startswith("."))
 
 
-def _names(folder: Path) -> str:
+def subfolder_names(folder: Path) -> str:
+    """The names of the folders in a folder, for error messages."""
     return ", ".join(repr(path.name) for path in sorted(folder.iterdir()) if path.is_dir())

@@ -1,7 +1,7 @@
-"""Image files as people have them: any usual kind, depth, colour and rotation, each read on its own.
+"""The one reader of image files: any usual kind, depth, colour and rotation.
 
-Pixels become float32 in [0, 1], (1, H, W) for grey and (3, H, W) for colour. 16-bit grey keeps its depth; transparent
-pixels are laid on white; EXIF rotation is applied; of an animation the first frame is taken.
+EXIF rotation is applied, transparent pixels are laid on white, and of an animation the first frame is taken. An image
+is then grey ("L"), colour ("RGB"), or grey with more than 8 bits per pixel ("I;16", "F", ...).
 """
 
 import io
@@ -15,11 +15,11 @@ from jaxtyping import Float
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from dubium.data.folder import SUFFIXES
 from dubium.errors import DataNotFoundError, FileFormatError
 
+SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
 PIXELS = 100_000_000  # a larger image is refused before it is decoded
-WIDE = ("I", "F")
+TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 
 
 def find_images(named: Iterable[str | Path]) -> list[Path]:
@@ -45,20 +45,40 @@ def find_images(named: Iterable[str | Path]) -> list[Path]:
 
 
 def is_image(file: Path, below: Path) -> bool:
+    """Whether a file below a folder has an image's suffix, and neither it nor a folder on the way is hidden."""
     hidden = any(part.startswith(".") for part in file.relative_to(below).parts)
     return file.suffix.lower() in SUFFIXES and not hidden and file.is_file()
 
 
 def read_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Float[Tensor, "C H W"]:
-    """One image from a file, or from a file's bytes; any damage is a `FileFormatError`."""
-    name = "the image" if isinstance(source, bytes) else str(source)
+    """Read one image.
+
+    Args:
+        source: a file, or the bytes of a file.
+        pixels: the largest number of pixels that is decoded.
+
+    Returns:
+        float32 in [0, 1], (1, H, W) for grey and (3, H, W) for colour; 16-bit grey keeps its depth.
+
+    Raises:
+        FileFormatError: the file is damaged, too large, or not an image.
+    """
+    image = open_image(source, pixels=pixels)
+    if is_wide(image):
+        return wide_pixels(image, image_name(source))[None]
+    return byte_pixels(image).float().div_(255)
+
+
+def open_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Image.Image:
+    """Decode one image from a file or its bytes, upright and on white; any damage is a `FileFormatError`."""
+    name = image_name(source)
     try:
         with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
             if opened.width * opened.height > pixels:
                 raise FileFormatError(
                     f"{name} has {opened.width} x {opened.height} pixels; at most {pixels:,} are read. Make it smaller."
                 )
-            return as_tensor(ImageOps.exif_transpose(opened), name)
+            return convert_colours(ImageOps.exif_transpose(opened))
     except FileFormatError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -67,24 +87,36 @@ def read_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Float[Ten
         raise FileFormatError(f"{name} is damaged or not an image ({error}).") from error
 
 
-def as_tensor(image: Image.Image, name: str) -> Float[Tensor, "C H W"]:
-    """Pixels in [0, 1]."""
-    if image.mode.startswith(WIDE):
-        return wide(np.asarray(image), name)[None]
-    if image.mode in ("LA", "La", "PA", "RGBA", "RGBa") or "transparency" in image.info:
-        grey = image.mode in ("L", "LA", "La", "1")
+def image_name(source: Path | str | bytes) -> str:
+    """What error messages call an image."""
+    return "the image" if isinstance(source, bytes) else str(source)
+
+
+def convert_colours(image: Image.Image) -> Image.Image:
+    """The image as grey ("L") or colour ("RGB"), without transparency; wide grey is not changed."""
+    if is_wide(image):
+        return image
+    grey = image.mode in ("1", "L", "LA", "La")
+    if image.mode in TRANSPARENT or "transparency" in image.info:
         image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image).convert("L" if grey else "RGB")
-    elif image.mode in ("1", "L"):
-        image = image.convert("L")
-    else:
-        image = image.convert("RGB")
-    pixels = torch.from_numpy(np.array(image)).float().div_(255)
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("L" if grey else "RGB")
+
+
+def is_wide(image: Image.Image) -> bool:
+    """Whether the image is grey with more than 8 bits per pixel."""
+    return image.mode.startswith(("I", "F"))
+
+
+def byte_pixels(image: Image.Image) -> Tensor:
+    """The pixels of an "L" or "RGB" image as bytes, (C, H, W)."""
+    pixels = torch.from_numpy(np.array(image))
     return pixels[None] if pixels.ndim == 2 else pixels.permute(2, 0, 1).contiguous()
 
 
-def wide(array: np.ndarray, name: str) -> Tensor:
-    """Grey with more than 8 bits: whole numbers from 0 to 65535, or floats from 0 to 1."""
+def wide_pixels(image: Image.Image, name: str) -> Tensor:
+    """The pixels of a wide image in [0, 1], (H, W): of whole numbers from 0 to 65535, or of floats from 0 to 1."""
+    array = np.asarray(image)
     top = 1.0 if array.dtype.kind == "f" else 65535.0
     low, high = float(array.min()), float(array.max())
     if not (low >= 0 and high <= top):

@@ -11,20 +11,31 @@ from dubium.data.arrays import read_arrays
 from dubium.data.catalog import SOURCES
 from dubium.data.dataset import Dataset
 from dubium.data.demo import load_demo
-from dubium.data.find import data_folders, find
-from dubium.data.folder import SUFFIXES, read_folder, read_images
+from dubium.data.find import data_folders, find_files
+from dubium.data.folder import read_folder, read_images
+from dubium.data.image_files import SUFFIXES
 from dubium.errors import FileFormatError, UnknownNameError, unknown
 
 SPLITS = ("train", "test")
 
 
 def load(name: str | Path, split: str = "test", *, folders: Sequence[Path] | None = None) -> Dataset:
-    """A dataset of the catalogue, a folder of images, one image, or an array file, whole or not at all.
+    """Load a dataset: one of the catalogue, a folder of images, one image, or an array file.
 
     Args:
         name: "mnist", "mnist:train", "demo" (embedded digits), or a path; a folder called like a dataset is "./mnist".
         split: "train" or "test"; what `name` says comes first.
         folders: where to look for a dataset's files; `DUBIUM_DATA` and the download folder if not given.
+
+    Returns:
+        All images of the split, in memory, with labels where there are any.
+
+    >>> import numpy
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     numpy.save(f"{folder}/images.npy", numpy.zeros((7, 28, 28), numpy.uint8))
+    ...     load(f"{folder}/images.npy").images.shape
+    torch.Size([7, 1, 28, 28])
     """
     text = str(name)
     before, _, after = text.rpartition(":")
@@ -33,7 +44,7 @@ def load(name: str | Path, split: str = "test", *, folders: Sequence[Path] | Non
     if split not in SPLITS:
         raise UnknownNameError(unknown("split", split, SPLITS))
     if text in SOURCES:
-        return _published(text, split, data_folders() if folders is None else folders)
+        return read_published(text, split, data_folders() if folders is None else folders)
     if text == DEMO:
         return load_demo(split)
     path = Path(text).expanduser()
@@ -51,9 +62,10 @@ def load(name: str | Path, split: str = "test", *, folders: Sequence[Path] | Non
     )
 
 
-def _published(name: str, split: str, folders: Sequence[Path]) -> Dataset:
+def read_published(name: str, split: str, folders: Sequence[Path]) -> Dataset:
+    """A split of a dataset of the catalogue, checked against its shape and number of classes."""
     source = SOURCES[name]
-    layout, paths = find(name, split, folders)
+    layout, paths = find_files(name, split, folders)
     images, labels = layout.read(paths)
     if images.shape[1:] != source.shape:
         raise FileFormatError(f"{paths[0]} holds images of shape {images.shape[1:]}; {name} has {source.shape}.")

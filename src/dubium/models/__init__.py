@@ -1,4 +1,4 @@
-"""Plain networks, and the names under which files may ask for them."""
+"""Networks as plain modules, and the names that files may refer to them by."""
 
 from collections.abc import Callable
 
@@ -40,7 +40,18 @@ ARCHITECTURES: dict[str, Callable[..., nn.Module]] = {
 
 
 def build(name: str, **options: object) -> nn.Module:
-    """A freshly initialised network of `ARCHITECTURES`; the options are those of its function."""
+    """Build a network by name.
+
+    Args:
+        name: one of `ARCHITECTURES`.
+        options: of the function that the name stands for.
+
+    Returns:
+        The network with new weights, in training mode.
+
+    >>> type(build("resnet18", classes=3, width=8)).__name__
+    'ResNet'
+    """
     factory = lookup("architecture", ARCHITECTURES, name)
     try:
         return factory(**options)

@@ -11,11 +11,15 @@ from dubium.errors import OptionError
 def cnn(
     channels: int = 1, classes: int = 10, *, filters: int = 32, units: int = 128, size: int = 28, dropout: float = 0.5
 ) -> nn.Sequential:
-    """Two 4 x 4 convolutions, pooling, two dense layers: the network of the attribution experiments."""
+    """Two 4 x 4 convolutions, pooling, two dense layers: the network of the attribution experiments.
+
+    >>> [name for name, _ in cnn().named_children()][-2:]
+    ['dropout2', 'dense2']
+    """
     return nn.Sequential(
         OrderedDict(
             _features(channels, filters, size, dropout)
-            | _dense("1", filters * _pooled(size) ** 2, units)
+            | _dense("1", filters * pooled_size(size) ** 2, units)
             | {"dropout2": nn.Dropout(dropout), "dense2": nn.Linear(units, classes)}
         )
     )
@@ -28,7 +32,7 @@ def cnn3(
     return nn.Sequential(
         OrderedDict(
             _features(channels, filters, size, dropout)
-            | _dense("1", filters * _pooled(size) ** 2, units)
+            | _dense("1", filters * pooled_size(size) ** 2, units)
             | {"dropout2": nn.Dropout(dropout)}
             | _dense("2", units, units)
             | {"dense3": nn.Linear(units, classes)}
@@ -63,7 +67,7 @@ class SvhnCnn(nn.Module):
 
 
 def _features(channels: int, filters: int, size: int, dropout: float) -> dict[str, nn.Module]:
-    if _pooled(size) < 1:
+    if pooled_size(size) < 1:
         raise OptionError(f"size is {size}; two 4 x 4 convolutions and a pooling need images of at least 8 x 8.")
     return {
         "conv1": nn.Conv2d(channels, filters, 4),
@@ -80,6 +84,6 @@ def _dense(suffix: str, inputs: int, units: int) -> dict[str, nn.Module]:
     return {f"dense{suffix}": nn.Linear(inputs, units), f"relu_dense{suffix}": nn.ReLU()}
 
 
-def _pooled(size: int) -> int:
-    """Height of the feature maps that the first dense layer sees."""
+def pooled_size(size: int) -> int:
+    """Height of the feature maps before the first dense layer."""
     return (size - 6) // 2

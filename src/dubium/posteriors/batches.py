@@ -1,4 +1,4 @@
-"""Training data as the fitting functions take it: anything that yields (images, labels), again and again."""
+"""Training data of the fitting functions: anything that yields (images, labels) on every pass."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,8 +13,8 @@ Batches = Iterable[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class Counted:
-    """Batches on the network's device, with what laplace-torch reads off a DataLoader: the number of images."""
+class TrainingBatches:
+    """Batches on the device of `like`. `dataset` has the number of images, where laplace-torch looks for it."""
 
     batches: Batches
     dataset: range
@@ -28,11 +28,12 @@ class Counted:
             yield x.to(self.like.device), y.to(self.like.device)
 
 
-def counted(batches: Batches, network: nn.Module) -> Counted:
+def training_batches(batches: Batches, network: nn.Module) -> TrainingBatches:
+    """Count the images; batches that cannot be read a second time, such as a generator, are refused."""
     images = sum(len(y) for _, y in batches)
     if images == 0 or sum(len(y) for _, y in batches) != images:
         raise OptionError(
             f"The batches gave {images} images, and another number or none when read again; they are read several "
             "times. Pass a DataLoader or a list of (images, labels), not a generator."
         )
-    return Counted(batches, range(images), next(network.parameters()))
+    return TrainingBatches(batches, range(images), next(network.parameters()))

@@ -1,4 +1,4 @@
-"""Find dropout that is not a layer: `F.dropout`, attention with `dropout_p`."""
+"""Find dropout by functions instead of layers: `F.dropout`, attention with `dropout_p`."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -14,7 +14,7 @@ from dubium.posteriors.weights import with_weights
 
 
 def refuse_functional_dropout(network: nn.Module, x: Tensor) -> None:
-    """Run a copy of the network, once as in training and once as in use, and watch what it calls.
+    """Raise an error if the network calls a dropout function, in training mode or in eval mode.
 
     Args:
         network: its dropout layers are already replaced by fixed masks, so that any dropout left is a function.
@@ -24,7 +24,7 @@ def refuse_functional_dropout(network: nn.Module, x: Tensor) -> None:
     training = with_weights(network, {}).train()
     for layer in training.modules():
         layer.train(not isinstance(layer, _BatchNorm))  # BatchNorm cannot train on one image
-    with torch.no_grad(), Watch() as watch:
+    with torch.no_grad(), DropoutWatch() as watch:
         with suppress(RuntimeError, TypeError, ValueError, AttributeError):  # a network may not train on one image
             training(image)
         network(image)
@@ -36,8 +36,8 @@ def refuse_functional_dropout(network: nn.Module, x: Tensor) -> None:
         )
 
 
-class Watch(TorchFunctionMode):
-    """Notes the calls that drop out, and lets everything through: no random number is drawn."""
+class DropoutWatch(TorchFunctionMode):
+    """Records calls of dropout functions, which return their input; no random number is drawn."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,14 +49,15 @@ class Watch(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if "dropout" in name:
-            if probability(args, kwargs, 1, "p", 0.5) > 0:
+            if dropout_probability(args, kwargs, 1, "p", 0.5) > 0:
                 self.found.append(name)
             return args[0] if args else kwargs["input"]
-        if name == "scaled_dot_product_attention" and probability(args, kwargs, 4, "dropout_p", 0.0) > 0:
+        if name == "scaled_dot_product_attention" and dropout_probability(args, kwargs, 4, "dropout_p", 0.0) > 0:
             self.found.append(f"{name} with dropout_p > 0")
             args, kwargs = args[:3], {}  # what it computes no longer matters
         return func(*args, **kwargs)
 
 
-def probability(args: Sequence[Any], kwargs: dict[str, Any], position: int, name: str, default: float) -> float:
+def dropout_probability(args: Sequence[Any], kwargs: dict[str, Any], position: int, name: str, default: float) -> float:
+    """The dropout probability among the arguments of a call."""
     return float(args[position] if len(args) > position else kwargs.get(name, default))

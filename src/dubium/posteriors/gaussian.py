@@ -15,8 +15,15 @@ class Gaussian:
     """`mean` plus independent noise of standard deviation `std[name]`, plus low-rank noise common to all weights.
 
     Args:
-        factors: R directions (R, *shape) of each weight; one standard normal number a direction, the same for all
-            weights, multiplies them.
+        mean: the network with the mean weights; it is copied.
+        std: by parameter name; a parameter that is not named has no independent noise.
+        factors: (R, *shape) by parameter name: R directions, each multiplied by a standard normal number that is the
+            same for all weights.
+
+    >>> network = nn.Linear(2, 2)
+    >>> posterior = Gaussian(network, {"weight": torch.full((2, 2), 0.1)}, samples=3)
+    >>> len(posterior), [torch.equal(sample.bias, network.bias) for sample in posterior]
+    (3, [True, True, True])
     """
 
     mean: nn.Module
@@ -43,7 +50,7 @@ class Gaussian:
             yield with_weights(self.mean, weights)
 
     def draw(self) -> Iterator[dict[str, Tensor]]:
-        """The weights of each sample; drawn on the CPU, so that every device gets the same ones."""
+        """The weights of each sample; drawn on the CPU, so that they are the same on every device."""
         rng = torch.Generator().manual_seed(self.seed)
         rank = max((len(directions) for directions in self.factors.values()), default=0)
         for _ in range(self.samples):
@@ -62,5 +69,6 @@ class Gaussian:
 
 
 def check_samples(samples: int) -> None:
+    """Raise an error unless there is at least one sample."""
     if samples < 1:
         raise PosteriorError(f"samples is {samples}; at least one is needed.")

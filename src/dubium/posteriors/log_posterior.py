@@ -12,15 +12,16 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from dubium.posteriors.extras import require
+from dubium.seeds import temporary_seed
 
 LogPosterior = Callable[[Mapping[str, Tensor], Any], tuple[Tensor, Tensor]]
 """`(weights, batch) -> (log posterior / number of images, anything)`; its temperature is 1 / number of images."""
 
-OnEpoch = Callable[[int, dict[str, Tensor]], None]
-"""Called after each epoch with (epochs done, tensors to go on from)."""
+OnSamplerEpoch = Callable[[int, dict[str, Tensor]], None]
+"""Called after each epoch with (epochs done, tensors to resume from)."""
 
 Resume = tuple[int, Mapping[str, Tensor]]
-"""What an `OnEpoch` was called with."""
+"""What an `OnSamplerEpoch` was called with."""
 
 
 def classification_log_posterior(network: nn.Module, images: int, prior_std: float) -> LogPosterior:
@@ -39,9 +40,8 @@ def classification_log_posterior(network: nn.Module, images: int, prior_std: flo
 
 
 def run_epoch(transform: Any, state: Any, batches: Iterable[Any], seed: int) -> Any:
-    """One update a batch, with random numbers of its own: the same seed, state and batches give the same state."""
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
+    """One update per batch; the same seed, state and batches give the same state."""
+    with temporary_seed(seed):
         for batch in batches:
             state, _ = transform.update(state, batch)  # not in place: the library's states share their defaults
     return state
@@ -49,22 +49,23 @@ def run_epoch(transform: Any, state: Any, batches: Iterable[Any], seed: int) -> 
 
 def tensors_of_state(state: Any) -> dict[str, Tensor]:
     """The state's tensors, by their place in it."""
-    leaves = require("optree", "posteriors").tree_leaves(fields(state))
+    leaves = require("optree", "posteriors").tree_leaves(state_fields(state))
     return {f"state/{index}": torch.as_tensor(leaf) for index, leaf in enumerate(leaves)}
 
 
 def state_of_tensors(like: Any, tensors: Mapping[str, Tensor]) -> Any:
     """A state of the same kind as `like`, with these tensors."""
     optree = require("optree", "posteriors")
-    structure = optree.tree_structure(fields(like))
+    structure = optree.tree_structure(state_fields(like))
     leaves = [tensors[f"state/{index}"] for index in range(structure.num_leaves)]
     return type(like)(**optree.tree_unflatten(structure, leaves))
 
 
-def fields(state: Any) -> dict[str, Any]:
-    return {name: plain(getattr(state, name)) for name in type(state).__dataclass_fields__}
+def state_fields(state: Any) -> dict[str, Any]:
+    """The fields of the library's state."""
+    return {name: plain_dict(getattr(state, name)) for name in type(state).__dataclass_fields__}
 
 
-def plain(value: Any) -> Any:
-    """Tensordicts as dicts, which every tree library knows."""
+def plain_dict(value: Any) -> Any:
+    """A tensordict as a dict, which every tree library can flatten; other values are not changed."""
     return value.to_dict() if hasattr(value, "to_dict") else value

@@ -1,7 +1,7 @@
-"""MC dropout (Gal and Ghahramani, 2016, arXiv:1506.02142) with masks that stay the same.
+"""MC dropout (Gal and Ghahramani, 2016, arXiv:1506.02142) with fixed masks.
 
-One mask a sample, shared by all images: a sample is then one fixed function of one image, and an image's result does
-not depend on its batch.
+A sample has one mask for all images, so that it is a fixed function of one image, and an image's result does not
+depend on its batch.
 """
 
 from collections.abc import Iterator
@@ -28,7 +28,12 @@ SATURATING = (nn.AlphaDropout, nn.FeatureAlphaDropout)
 class MCDropout:
     """A network with dropout layers, as `samples` networks with the same weights and different fixed masks.
 
-    Dropout through functions (`F.dropout`) cannot be fixed; it is refused when a sample first sees an image.
+    Dropout by a function (`F.dropout`) cannot be fixed; it is refused at the first forward pass of a sample.
+
+    >>> network = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(4, 2))
+    >>> posterior, x = MCDropout(network, samples=3), torch.ones(1, 1, 2, 2)
+    >>> len(posterior), all(torch.equal(a(x), b(x)) for a, b in zip(posterior, posterior))
+    (3, True)
     """
 
     network: nn.Module
@@ -50,7 +55,7 @@ class MCDropout:
 
 
 def dropout_layers(network: nn.Module) -> list[_DropoutNd]:
-    """The layers to fix; what would stay random, or stay off, is refused."""
+    """The network's dropout layers; raises an error where masks cannot be fixed, or where there is no dropout."""
     layers = [layer for layer in network.modules() if isinstance(layer, _DropoutNd)]
     for name, layer in network.named_modules():
         known = type(layer) in (*ELEMENTWISE, *CHANNELWISE)
@@ -75,7 +80,7 @@ class Masked(nn.Module):
         super().__init__()
         replaced: dict[int, Any] = {id(parameter): parameter for parameter in network.parameters()}
         for index, layer in enumerate(dropout_layers(network)):
-            replaced[id(layer)] = fixed(layer, (*seed, index))
+            replaced[id(layer)] = fixed_dropout(layer, (*seed, index))
         self.network = snapshot(network, replaced)
         self.checked = checked
         self.eval()
@@ -91,15 +96,16 @@ class Masked(nn.Module):
         return out
 
 
-def fixed(layer: _DropoutNd, seed: tuple[int, ...]) -> nn.Module:
+def fixed_dropout(layer: _DropoutNd, seed: tuple[int, ...]) -> nn.Module:
+    """The layer with masks that depend on the seed only."""
     channels = isinstance(layer, CHANNELWISE)
     return (FixedAlphaDropout if isinstance(layer, SATURATING) else FixedDropout)(layer.p, channels, seed)
 
 
 class FixedDropout(nn.Dropout):
-    """Dropout whose mask depends on the seed, on the shape of one image's features, and on how often it was called.
+    """Dropout whose mask depends on the seed, the shape of one image's features, and the number of the call.
 
-    A layer that a network uses in several places has a mask for each, as in training.
+    A layer that a network calls in several places has a mask for each of them, as in training.
     """
 
     def __init__(self, p: float, channels: bool, seed: tuple[int, ...]) -> None:
@@ -108,13 +114,13 @@ class FixedDropout(nn.Dropout):
         self.masks: dict[tuple[int, torch.Size], Tensor] = {}
 
     def forward(self, input: Tensor) -> Tensor:
-        keep = kept(self, input, self.calls)
+        keep = dropout_mask(self, input, self.calls)
         self.calls += 1
         return input * (keep / max(1 - self.p, 1e-12))  # with p = 1, keep is 0
 
 
 class FixedAlphaDropout(nn.Module):
-    """Alpha dropout (Klambauer et al., 2017, arXiv:1706.02515) with one mask, in however many places it is used."""
+    """Alpha dropout (Klambauer et al., 2017, arXiv:1706.02515) with one mask for all calls."""
 
     def __init__(self, p: float, channels: bool, seed: tuple[int, ...]) -> None:
         super().__init__()
@@ -122,18 +128,18 @@ class FixedAlphaDropout(nn.Module):
         self.masks: dict[tuple[int, torch.Size], Tensor] = {}
 
     def forward(self, input: Tensor) -> Tensor:
-        keep = kept(self, input, 0)
+        keep = dropout_mask(self, input, 0)
         scale = ((1 - self.p) * (1 + self.p * ALPHA**2)) ** -0.5 if self.p < 1 else 0.0
         return scale * (input * keep + ALPHA * (1 - keep) - ALPHA * self.p)
 
 
-def kept(layer: FixedDropout | FixedAlphaDropout, input: Tensor, call: int) -> Tensor:
-    """1 where the layer keeps, 0 where it drops: for every value of one image, or for its channels.
+def dropout_mask(layer: FixedDropout | FixedAlphaDropout, input: Tensor, call: int) -> Tensor:
+    """1 where a value is kept, 0 where it is dropped: (C, H, W) of one image, or (C, 1, 1) for whole channels.
 
     NumPy draws the mask: torch may not draw inside `torch.func.vmap`, and NumPy's numbers are the same on every device.
     """
     shape = input.shape[1:2] + (1,) * (input.ndim - 2) if layer.channels else input.shape[1:]
     if (call, shape) not in layer.masks:
-        drawn = np.random.default_rng((*layer.seed, call)).random(tuple(shape)) >= layer.p
-        layer.masks[call, shape] = torch.from_numpy(np.asarray(drawn))
+        mask = np.random.default_rng((*layer.seed, call)).random(tuple(shape)) >= layer.p
+        layer.masks[call, shape] = torch.from_numpy(np.asarray(mask))
     return layer.masks[call, shape].to(input)

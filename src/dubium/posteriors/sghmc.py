@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from torch import Tensor, nn
 
 from dubium.errors import DivergedError
-from dubium.posteriors.batches import Batches, counted
+from dubium.posteriors.batches import Batches, training_batches
 from dubium.posteriors.extras import require
 from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.log_posterior import (
-    OnEpoch,
+    OnSamplerEpoch,
     Resume,
     classification_log_posterior,
     run_epoch,
@@ -17,6 +17,7 @@ from dubium.posteriors.log_posterior import (
     tensors_of_state,
 )
 from dubium.posteriors.weights import WeightSamples, snapshot
+from dubium.seeds import numbered_seed
 
 
 def sghmc(
@@ -30,7 +31,7 @@ def sghmc(
     alpha: float = 1.0,
     prior_std: float = 1.0,
     seed: int = 0,
-    on_epoch: OnEpoch | None = None,
+    on_epoch: OnSamplerEpoch | None = None,
     resume: Resume | None = None,
 ) -> WeightSamples:
     """Walk through weight space from `network`, with noise, and keep where the walk is every `thinning` epochs.
@@ -39,13 +40,21 @@ def sghmc(
     network runs in eval mode: BatchNorm keeps the statistics it has, so start from a trained network if it has any.
 
     Args:
+        network: where the walk starts; it is not changed.
+        batches: of the training data, (images, labels); they are read several times.
+        samples: the number of networks.
         burn_in: epochs before the first sample.
+        thinning: epochs from one sample to the next.
         prior_std: of the independent normal prior on each weight.
+        on_epoch: called after each epoch with its number and the tensors to resume from.
         resume: what `on_epoch` was last called with; the result is then that of an uninterrupted run.
+
+    Returns:
+        Weights of `samples` networks.
     """
     check_samples(samples)
     start = snapshot(network)
-    data = counted(batches, network)
+    data = training_batches(batches, network)
     log_posterior = classification_log_posterior(start, len(data.dataset), prior_std)
     library = require("posteriors", "posteriors").sgmcmc.sghmc
     # The library's momenta start with variance 1, far above the 1 / N they settle at: a trained network would be lost.
@@ -55,7 +64,7 @@ def sghmc(
     state = state_of_tensors(state, tensors) if tensors else state
     kept = kept_samples(tensors)
     for epoch in range(done, burn_in + samples * thinning):
-        state = run_epoch(transform, state, data, seed * 1_000_003 + epoch)
+        state = run_epoch(transform, state, data, numbered_seed(seed, epoch))
         if not state.log_posterior.isfinite():
             raise DivergedError(
                 f"SGHMC diverged in epoch {epoch + 1}: the log posterior is {state.log_posterior.item()}. Use a "
@@ -64,15 +73,17 @@ def sghmc(
         if epoch >= burn_in and (epoch + 1 - burn_in) % thinning == 0:
             kept.append(dict(state.params))
         if on_epoch is not None:
-            on_epoch(epoch + 1, tensors_of_state(state) | flat(kept))
+            on_epoch(epoch + 1, tensors_of_state(state) | flat_samples(kept))
     return WeightSamples(start, kept)
 
 
-def flat(kept: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+def flat_samples(kept: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The weights of all samples in one dict, for a checkpoint."""
     return {f"sample/{index}/{name}": weight for index, s in enumerate(kept) for name, weight in s.items()}
 
 
 def kept_samples(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    """The samples that `flat_samples` wrote."""
     kept: dict[int, dict[str, Tensor]] = {}
     for key, weight in tensors.items():
         if key.startswith("sample/"):

@@ -20,7 +20,11 @@ class Stack(nn.Module):
 
 
 def stack(posterior: Posterior) -> Stack:
-    """The posterior as one network with (B, S, K) logits; its members are held, not copied."""
+    """The posterior as one network with (B, S, K) logits; its networks are not copied.
+
+    >>> stack([nn.Linear(4, 3), nn.Linear(4, 3)])(torch.rand(5, 4)).shape
+    torch.Size([5, 2, 3])
+    """
     networks = list(posterior)
     if not networks:
         raise PosteriorError("The posterior is empty: it has 0 networks. Pass at least one.")

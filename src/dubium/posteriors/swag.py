@@ -16,7 +16,13 @@ class SWAG:
     """Collects weights while a network trains: call `collect` after each epoch of the last, constant learning rate.
 
     Args:
-        rank: how many of the latest deviations from the mean are kept for the low-rank part.
+        rank: the number of deviations from the mean, the latest ones, that are kept for the low-rank part.
+
+    >>> swag = SWAG()
+    >>> for _ in range(3):
+    ...     swag.collect(nn.Linear(4, 2))
+    >>> len(swag.posterior(nn.Linear(4, 2), samples=5))
+    5
     """
 
     def __init__(self, rank: int = 20) -> None:
@@ -26,7 +32,7 @@ class SWAG:
         self.deviations: dict[str, Tensor] = {}  # (at most rank, *shape), the latest last
 
     def collect(self, network: nn.Module) -> None:
-        """Take the network's parameters into account."""
+        """Add the network's parameters to the mean, the variance and the latest deviations."""
         self.count += 1
         for name, parameter in network.named_parameters():
             weight = parameter.detach().cpu()
@@ -43,8 +49,12 @@ class SWAG:
         """The Gaussian around the mean of what was collected, half of it diagonal and half low-rank.
 
         Args:
-            network: of the same architecture; only its weights' places are used.
-            batches: training data, from which the statistics of BatchNorm layers are measured anew for every sample.
+            network: of the same architecture; its weights are not used.
+            samples: the number of networks to draw.
+            batches: training data, over which the statistics of BatchNorm layers are measured for every sample.
+
+        Returns:
+            A `Gaussian`; for a network with BatchNorm, the weights and statistics of each sample.
         """
         if self.count < 2 or self.rank < 2:
             raise PosteriorError(
@@ -62,16 +72,16 @@ class SWAG:
                 f"The {type(network).__name__} has BatchNorm layers, whose statistics belong to one set of weights. "
                 "Pass batches= of training data, and they are measured for every sample."
             )
-        return WeightSamples(centred, [measured(sample, batches) for sample in gaussian])
+        return WeightSamples(centred, [measure_batch_norm(sample, batches) for sample in gaussian])
 
     def tensors(self) -> dict[str, Tensor]:
-        """All that was collected, for a checkpoint."""
+        """Everything that was collected, for a checkpoint."""
         groups = {"mean": self.mean, "scatter": self.scatter, "deviations": self.deviations}
         flat = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
         return {"count": torch.tensor(self.count), **flat}
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
-        """Go on from what `tensors` gave."""
+        """Continue from what `tensors` returned."""
         self.count = int(tensors["count"])
         for group in ("mean", "scatter", "deviations"):
             prefix = f"{group}/"
@@ -79,8 +89,8 @@ class SWAG:
             setattr(self, group, found)
 
 
-def measured(network: nn.Module, batches: Batches) -> dict[str, Tensor]:
-    """The network's parameters, and its BatchNorm statistics over the batches; the network is ours, and is changed."""
+def measure_batch_norm(network: nn.Module, batches: Batches) -> dict[str, Tensor]:
+    """The network's parameters, and its BatchNorm statistics over the batches; the network is changed in place."""
     layers = {layer: layer.momentum for layer in network.modules() if isinstance(layer, _BatchNorm)}
     device = next(network.parameters()).device
     for layer in layers:

@@ -5,11 +5,11 @@ from math import log
 from torch import nn
 
 from dubium.errors import DivergedError
-from dubium.posteriors.batches import Batches, counted
+from dubium.posteriors.batches import Batches, training_batches
 from dubium.posteriors.extras import require
 from dubium.posteriors.gaussian import Gaussian, check_samples
 from dubium.posteriors.log_posterior import (
-    OnEpoch,
+    OnSamplerEpoch,
     Resume,
     classification_log_posterior,
     run_epoch,
@@ -17,6 +17,7 @@ from dubium.posteriors.log_posterior import (
     tensors_of_state,
 )
 from dubium.posteriors.weights import snapshot, with_weights
+from dubium.seeds import numbered_seed
 
 
 def mean_field_vi(
@@ -29,7 +30,7 @@ def mean_field_vi(
     prior_std: float = 1.0,
     samples: int = 20,
     seed: int = 0,
-    on_epoch: OnEpoch | None = None,
+    on_epoch: OnSamplerEpoch | None = None,
     resume: Resume | None = None,
 ) -> Gaussian:
     """The independent normal distribution of each weight nearest to the posterior, found by Adam from `network`.
@@ -37,13 +38,20 @@ def mean_field_vi(
     The network runs in eval mode: BatchNorm keeps the statistics it has, so start from a trained network if it has any.
 
     Args:
+        network: its weights are the first means; it is not changed.
+        batches: of the training data, (images, labels); they are read several times.
         start_std: of every weight, before the first epoch.
         prior_std: of the independent normal prior on each weight.
+        samples: the number of networks that the Gaussian draws.
+        on_epoch: called after each epoch with its number and the tensors to resume from.
         resume: what `on_epoch` was last called with; the result is then that of an uninterrupted run.
+
+    Returns:
+        The mean and standard deviation of every weight.
     """
     check_samples(samples)
     start = snapshot(network)
-    data = counted(batches, network)
+    data = training_batches(batches, network)
     log_posterior = classification_log_posterior(start, len(data.dataset), prior_std)
     adam = require("torchopt", "posteriors").adam(lr=lr)
     library = require("posteriors", "posteriors").vi.diag
@@ -53,7 +61,7 @@ def mean_field_vi(
     done, tensors = resume or (0, {})
     state = state_of_tensors(state, tensors) if tensors else state
     for epoch in range(done, epochs):
-        state = run_epoch(transform, state, data, seed * 1_000_003 + epoch)
+        state = run_epoch(transform, state, data, numbered_seed(seed, epoch))
         if not state.nelbo.isfinite().all():
             raise DivergedError(
                 f"Variational inference diverged in epoch {epoch + 1}: the loss is {state.nelbo.item()}. Use a smaller "

@@ -1,4 +1,4 @@
-"""Networks that differ from one another in some of their weights only."""
+"""Networks that differ in some of their weights only."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -53,7 +53,7 @@ def named_shapes(network: nn.Module) -> dict[str, torch.Size]:
 
 
 def check_weights(network: nn.Module, weights: Mapping[str, Tensor], what: str) -> None:
-    """Whether all names and shapes are the network's."""
+    """Raise an error unless all names and shapes are the network's."""
     shapes = named_shapes(network)
     for name, value in weights.items():
         if name not in shapes:
@@ -69,7 +69,13 @@ def check_weights(network: nn.Module, weights: Mapping[str, Tensor], what: str) 
 
 @dataclass(frozen=True, eq=False)
 class WeightSamples:
-    """One network with several values of some of its weights; the weights that never change are held once."""
+    """One network with several values for some of its weights; the other weights are stored once.
+
+    >>> network = nn.Linear(2, 2)
+    >>> posterior = WeightSamples(network, [{"bias": torch.zeros(2)}, {"bias": torch.ones(2)}])
+    >>> [sample.bias.tolist() for sample in posterior]
+    [[0.0, 0.0], [1.0, 1.0]]
+    """
 
     network: nn.Module
     weights: Sequence[Mapping[str, Tensor]]

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dubium.data.fit import resized
+from dubium.data.fit import resize_image
 from dubium.data.image_files import read_image
 from dubium.figures import OPACITY, data_url, is_small, overlay, picture
 from dubium.run.store import Array, Row
@@ -31,7 +31,7 @@ def row_overlay(row: Row, kind: str, opacity: float = OPACITY) -> NDArray[Any]:
     """A map over the thumbnail, at the thumbnail's size."""
     image = row_image(row)
     array = torch.from_numpy(row.maps()[kind].copy())
-    return overlay(image, resized(array[None], image.shape[1:])[0], opacity)
+    return overlay(image, resize_image(array[None], image.shape[1:])[0], opacity)
 
 
 def img_element(array: NDArray[Any], alt: str) -> str:

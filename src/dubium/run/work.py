@@ -15,8 +15,8 @@ from dubium._explain import choose_method
 from dubium.errors import OptionError, PosteriorTypeError
 from dubium.models import Normalized, load_vae
 from dubium.posteriors import Record, as_posterior, load_posterior, load_weights, posterior_record
-from dubium.posteriors.architecture import import_path
-from dubium.posteriors.store import posterior_folder
+from dubium.posteriors.files.architecture import import_path
+from dubium.posteriors.files.store import posterior_folder
 from dubium.run.settings import Settings
 from dubium.run.sources import ImageSource, open_source
 from dubium.types import Posterior

@@ -1,6 +1,7 @@
-"""One loop, recipes as data, and runs that can be killed and started again."""
+"""Training: one loop, recipes as data, and runs that continue after an interruption."""
 
-from dubium.training.loop import fit, network_for, predict
+from dubium.training.loop import fit, network_for
+from dubium.training.loop import predict_logits as predict
 from dubium.training.recipe import Recipe
 from dubium.training.recipes import RECIPES, SCALES, VAE_RECIPES, recipe_for
 from dubium.training.train import train

@@ -1,4 +1,4 @@
-"""Mitigation (Sec. 4): train again, with the features of pixels that carry some uncertainty made stronger."""
+"""Mitigation (Sec. 4): train further with attention, which strengthens the features of uncertain pixels."""
 
 from copy import deepcopy
 from pathlib import Path
@@ -18,7 +18,7 @@ from dubium.training.recipe import Recipe
 from dubium.types import Images
 
 Normalisation = Literal["softmax", "unit"]
-"""How a map becomes M in [0, 1]: softmax over its pixels (the paper's), or divided by its highest value."""
+"""How a map becomes M in [0, 1]: softmax over its pixels (the paper's), or division by its highest value."""
 
 Space = Literal["latent", "input", "input-added"]
 """What attention multiplies: features with `1 + alpha A`, or the image with `A` (the paper's) or `1 + alpha A`."""
@@ -41,46 +41,66 @@ def mitigate(
     seed: int = 0,
     checkpoint: Path | None = None,
 ) -> nn.Module:
-    """A copy of the network, trained further on images whose uncertainty maps steer its attention; in eval mode.
+    """Train a copy of the network further, with attention that comes from uncertainty maps.
 
-    To start afresh, as the paper does, pass a network with fresh weights. The result takes images alone: there is no
-    attention when it is used.
+    To train from the start, as the paper does, pass a network with new weights.
 
     Args:
+        network: it is not changed.
         maps: of these images, such as `dubium.explain(...).maps["epistemic"]`; None trains without attention.
+        images: (B, C, H, W) in [0, 1].
+        labels: (B,), the classes.
         alpha: strength of the attention.
+        normalisation: how maps become numbers in [0, 1]: "softmax" or "unit".
+        space: what attention multiplies: features ("latent") or the image ("input", "input-added").
         layer: whose features it multiplies: a name, or the layer itself; None is the convolution executed last.
-        recipe: how to train; its architecture and normalisation are the network's own affair.
+        recipe: how to train; its architecture, mean and std are not used.
         checkpoint: a file to continue from after an interruption.
+
+    Returns:
+        The trained copy, in eval mode. It takes images alone: there is no attention when it predicts.
+
+    >>> from dubium.models import cnn
+    >>> x, labels = torch.rand(4, 1, 12, 12), torch.tensor([0, 1, 0, 1])
+    >>> network = cnn(classes=2, filters=2, units=4, size=12)
+    >>> trained = mitigate(network, torch.rand(4, 12, 12), x, labels, recipe=Recipe(epochs=1))
+    >>> trained(x).shape
+    torch.Size([4, 2])
     """
-    _check(images, maps, labels, normalisation, space)
+    check_arguments(images, maps, labels, normalisation, space)
     trained = deepcopy(network).eval()
     if maps is None:
-        fit(trained, _dataset(images, labels), recipe, seed=seed, checkpoint=checkpoint)
+        fit(trained, labelled_images(images, labels), recipe, seed=seed, checkpoint=checkpoint)
         return trained
-    name = None
-    if space == "latent":
-        with torch.no_grad():
-            chosen = find_layer(
-                network if isinstance(layer, nn.Module) else trained, images[:1].to(_like(network)), layer
-            )
-        owner = network if isinstance(layer, nn.Module) else trained
-        name = next(name for name, module in owner.named_modules() if module is chosen)
+    owner = network if isinstance(layer, nn.Module) else trained
+    name = layer_name(owner, images, layer) if space == "latent" else None
     attention = attention_weights(maps, normalisation).to(images)
     stacked = torch.cat([images, attention[:, None]], 1)  # crops and mirror images then move both alike
     fit(
         trained,
-        _dataset(stacked, labels),
+        labelled_images(stacked, labels),
         recipe,
         seed=seed,
         checkpoint=checkpoint,
-        objective=_objective(name, alpha, space),
+        objective=attention_objective(name, alpha, space),
     )
     return trained
 
 
+def layer_name(network: nn.Module, images: Images, layer: Layer) -> str:
+    """The name of the layer that `layer` stands for: itself, its name, or None for the convolution executed last."""
+    with torch.no_grad():
+        chosen = find_layer(network, images[:1].to(next(network.parameters())), layer)
+    name: str = next(name for name, module in network.named_modules() if module is chosen)
+    return name
+
+
 def attention_weights(maps: Float[Tensor, "B H W"], normalisation: Normalisation = "softmax") -> Float[Tensor, "B H W"]:
-    """`A = (1 - M) * M`: highest, a quarter, where M is one half. Of signed maps, `unit` takes the positive part."""
+    """Attention `A = (1 - M) * M`, at most a quarter, where M is one half; "unit" ignores negative values of a map.
+
+    >>> attention_weights(torch.tensor([[[0.0, 1.0, 2.0]]]), "unit")
+    tensor([[[0.0000, 0.2500, 0.0000]]])
+    """
     flat = maps.flatten(1)
     if normalisation == "softmax":
         scaled = flat.softmax(1)
@@ -90,7 +110,7 @@ def attention_weights(maps: Float[Tensor, "B H W"], normalisation: Normalisation
     return ((1 - scaled) * scaled).view_as(maps)
 
 
-def attentive(
+def logits_with_attention(
     network: nn.Module,
     x: Images,
     attention: Float[Tensor, "B H W"],
@@ -99,7 +119,7 @@ def attentive(
     space: Space = "latent",
     layer: str | None = None,
 ) -> Tensor:
-    """The network's logits under attention; `layer` is the name of the layer whose features it multiplies."""
+    """The network's logits with attention (B, H, W) in effect; `layer` names the layer whose output it multiplies."""
     weights = attention[:, None]
     if space in ("input", "input-added"):
         logits: Tensor = network((weights if space == "input" else 1 + alpha * weights) * x)
@@ -118,26 +138,24 @@ def attentive(
     return logits
 
 
-def _objective(layer: str | None, alpha: float, space: Space) -> Objective:
-    """Cross-entropy under attention, which is the images' last channel."""
+def attention_objective(layer: str | None, alpha: float, space: Space) -> Objective:
+    """Cross-entropy with attention, which is the last channel of the images."""
 
     def objective(network: nn.Module, stacked: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
         x, attention = stacked[:, :-1], stacked[:, -1]
-        logits = attentive(network, x, attention, alpha=alpha, space=space, layer=layer)
+        logits = logits_with_attention(network, x, attention, alpha=alpha, space=space, layer=layer)
         return F.cross_entropy(logits, labels), (logits.detach().argmax(1) == labels).sum()
 
     return objective
 
 
-def _dataset(images: Tensor, labels: Tensor) -> Dataset:
+def labelled_images(images: Tensor, labels: Tensor) -> Dataset:
+    """Images and labels as `fit` takes them."""
     return Dataset(images, labels, (), "mitigation", "train")
 
 
-def _like(network: nn.Module) -> Tensor:
-    return next(network.parameters())
-
-
-def _check(images: Images, maps: Tensor | None, labels: Tensor, normalisation: str, space: str) -> None:
+def check_arguments(images: Images, maps: Tensor | None, labels: Tensor, normalisation: str, space: str) -> None:
+    """Raise an error where shapes do not match, or a name does not exist."""
     check_images(images)
     if len(labels) != len(images) or not len(images):
         raise ImagesError(f"{len(images)} images and {len(labels)} labels; as many of one as of the other are needed.")

@@ -8,8 +8,8 @@ from typing import Any
 
 
 @contextmanager
-def board(folder: Path) -> Iterator[Callable[[int, dict[str, Any]], None]]:
-    """Where the figures of a member's epoch go: event files in `folder`, or nowhere."""
+def tensorboard_writer(folder: Path) -> Iterator[Callable[[int, dict[str, Any]], None]]:
+    """A function `(member, record)` that writes an epoch's figures to event files, or does nothing."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what it says about its own dependencies is not the user's to mend

@@ -17,32 +17,32 @@ from dubium.files import written_atomically
 
 @dataclass
 class TrainingState:
-    """Epochs done, what each of them reported, and the tensors that a caller wants kept."""
+    """The number of epochs done, the record of each, and the tensors that the caller keeps."""
 
     epochs: int = 0
     history: list[dict[str, Any]] = field(default_factory=list)
     kept: dict[str, Tensor] = field(default_factory=dict)
 
 
-def save(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, progress: TrainingState) -> None:
-    """Write everything that the next epoch depends on; each epoch draws its randomness from its own seed."""
+def save_state(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer, state: TrainingState) -> None:
+    """Write everything that the next epoch depends on; random numbers are not, since each epoch has its own seed."""
     tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
-    for index, state in optimizer.state_dict()["state"].items():
-        tensors |= {f"optimizer.{index}.{name}": value for name, value in state.items() if isinstance(value, Tensor)}
-    tensors |= {f"kept.{name}": tensor for name, tensor in progress.kept.items()}
-    write(path, tensors, {"epochs": progress.epochs, "history": progress.history})
+    for index, values in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": value for name, value in values.items() if isinstance(value, Tensor)}
+    tensors |= {f"kept.{name}": tensor for name, tensor in state.kept.items()}
+    write_checkpoint(path, tensors, {"epochs": state.epochs, "history": state.history})
 
 
-def write(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
+def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Write tensors and a header, whole or not at all."""
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     with written_atomically(path) as beside:
         save_file(stored, beside, {"progress": json.dumps(header)})
 
 
-def restore(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> TrainingState:
-    """Bring the network, and the optimiser if it is to go on, back to where `save` saw them."""
-    tensors, header = read(path)
+def restore_state(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> TrainingState:
+    """Load what `save_state` wrote into the network, and into the optimiser if there is one."""
+    tensors, header = read_checkpoint(path)
     groups: dict[str, dict[str, Tensor]] = {"network": {}, "optimizer": {}, "kept": {}}
     for name, tensor in tensors.items():
         group, _, rest = name.partition(".")
@@ -60,7 +60,7 @@ def restore(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer | N
     return TrainingState(header["epochs"], header["history"], groups["kept"])
 
 
-def read(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
+def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     """Tensors and header of a checkpoint."""
     try:
         with safe_open(path, "pt") as file:

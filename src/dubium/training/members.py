@@ -17,37 +17,39 @@ from dubium.data import Dataset, load
 from dubium.errors import DivergedError, DubiumError
 from dubium.executor import Executor, in_turn
 from dubium.files import write_json
-from dubium.training.kinds import collector
+from dubium.training.kinds import TRAINERS, member_recipe
 from dubium.training.loop import fit, network_for
 from dubium.training.plan import Plan
 
-Report = Callable[[dict[str, Any]], None]
-"""Called with what happened: "member" and either a step's or an epoch's figures, or "diverged"."""
+OnEvent = Callable[[dict[str, Any]], None]
+"""Called with {"member": ...} and the figures of a step, or the "record" of an epoch, or "diverged" and why."""
 
 
-def checkpoint_of(folder: Path, index: int) -> Path:
+def member_checkpoint(folder: Path, index: int) -> Path:
+    """The file that a member's training continues from."""
     return folder / "training" / f"member-{index}.safetensors"
 
 
-def diverged_note(folder: Path, index: int) -> Path:
+def divergence_file(folder: Path, index: int) -> Path:
+    """The file that says why a member's training was given up."""
     return folder / "training" / f"member-{index}.diverged.json"
 
 
-def train_member(plan: Plan, index: int, folder: Path, data: Dataset, report: Report) -> None:
+def train_member(plan: Plan, index: int, folder: Path, data: Dataset, report: OnEvent) -> None:
     """Train one network to its end, from its checkpoint if there is one."""
-    note = diverged_note(folder, index)
+    note = divergence_file(folder, index)
     if note.exists():
         report({"member": index, "diverged": json.loads(note.read_text())["message"]})
         return
-    recipe = plan.recipe_of(index)
+    recipe = member_recipe(plan, index)
     try:
         fit(
             network_for(recipe, plan.seed_of(index)).to(plan.device),
             data,
             recipe,
             seed=plan.seed_of(index),
-            checkpoint=checkpoint_of(folder, index),
-            on_epoch=collector(plan),
+            checkpoint=member_checkpoint(folder, index),
+            on_epoch=TRAINERS[plan.posterior].collector(plan),
             on_step=lambda figures: report({"member": index, **figures}),
             on_record=lambda record: report({"member": index, "record": record}),
         )
@@ -56,19 +58,19 @@ def train_member(plan: Plan, index: int, folder: Path, data: Dataset, report: Re
         report({"member": index, "diverged": str(error)})
 
 
-def train_one(shared: tuple[Plan, Path, Dataset], index: int, report: Report) -> None:
+def train_member_job(shared: tuple[Plan, Path, Dataset], index: int, report: OnEvent) -> None:
     """`train_member` as a job of `dubium.executor`."""
     plan, folder, data = shared
     train_member(plan, index, folder, data, report)
 
 
 def train_members(
-    plan: Plan, folder: Path, data: Dataset, jobs: int, report: Report, spread: Executor = in_turn
+    plan: Plan, folder: Path, data: Dataset, jobs: int, report: OnEvent, spread: Executor = in_turn
 ) -> None:
     """Train every network of the plan; with `jobs` above 1, so many at a time in processes of their own."""
     if jobs <= 1 or plan.runs == 1:
         shared = plan, folder, data
-        for _ in spread(train_one, shared, range(plan.runs), report, threads=plan.threads, device=plan.device):
+        for _ in spread(train_member_job, shared, range(plan.runs), report, threads=plan.threads, device=plan.device):
             pass
         return
     context = get_context("spawn")
@@ -80,12 +82,12 @@ def train_members(
             while waiting and len(running) < jobs:
                 index = waiting.pop(0)
                 arguments = (plan.to_json(), index, str(folder), events)
-                running[index] = context.Process(target=_in_process, args=arguments, daemon=True)
+                running[index] = context.Process(target=train_in_process, args=arguments, daemon=True)
                 running[index].start()
-            _pass_on(events, report)
+            forward_events(events, report)
             for index in [index for index, process in running.items() if process.exitcode is not None]:
                 code = running.pop(index).exitcode
-                _pass_on(events, report)
+                forward_events(events, report)
                 if code:
                     raise DubiumError(
                         f"The process that trained member {index} ended with exit code {code}. The same command goes on"
@@ -96,7 +98,8 @@ def train_members(
             process.kill()
 
 
-def _pass_on(events: "Queue[dict[str, Any]]", report: Report) -> None:
+def forward_events(events: "Queue[dict[str, Any]]", report: OnEvent) -> None:
+    """Report the events that are waiting; wait a tenth of a second for the first."""
     try:
         report(events.get(timeout=0.1))
         while True:
@@ -105,8 +108,8 @@ def _pass_on(events: "Queue[dict[str, Any]]", report: Report) -> None:
         return
 
 
-def _in_process(settings: dict[str, Any], index: int, folder: str, events: "Queue[dict[str, Any]]") -> None:
-    """One member in a process of its own, which ends when its parent does."""
+def train_in_process(settings: dict[str, Any], index: int, folder: str, events: "Queue[dict[str, Any]]") -> None:
+    """Train one member in this process, which ends when its parent does."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, which ends this process
     parent = os.getppid()
 

@@ -1,4 +1,4 @@
-"""What training needs to know, as plain data."""
+"""The recipe of a training, as plain data."""
 
 import math
 from collections.abc import Mapping
@@ -59,7 +59,11 @@ class Recipe:
             raise OptionError("mean and std belong together; give both or neither.")
 
     def learning_rate(self, epochs_done: float) -> float:
-        """The learning rate when so many epochs are done, parts of one included."""
+        """The learning rate after so many epochs, fractions included.
+
+        >>> Recipe(lr=0.1, milestones=(30,), gamma=0.5).learning_rate(30.5)
+        0.05
+        """
         if self.tail and epochs_done >= self.epochs - self.tail:
             return self.tail_lr
         if self.cycles:
@@ -68,7 +72,7 @@ class Recipe:
         return self.lr * self.gamma ** sum(epochs_done >= milestone for milestone in self.milestones)
 
     def changed(self, **values: Any) -> "Recipe":
-        """A copy with some values replaced; None leaves one as it is."""
+        """A copy with some values replaced; a value of None changes nothing."""
         known = [f.name for f in fields(self)]
         for name in values:
             if name not in known:

@@ -86,9 +86,19 @@ VAE_RECIPES: dict[str, Recipe] = {
 
 
 def recipe_for(data: Dataset, scale: str, changes: Mapping[str, Any]) -> Recipe:
-    """The recipe of a dataset at a scale, with some values replaced and the network made for these images.
+    """The recipe for a dataset.
 
     The user's own images are trained on like MNIST or SVHN, by their number of channels, and never mirrored.
+
+    Args:
+        data: the training set; its name selects the recipe, its shape and classes the network's sizes.
+        scale: one of `SCALES`.
+        changes: values to replace; None changes nothing, those of `options` are added to the recipe's.
+
+    >>> import torch
+    >>> data = Dataset(torch.zeros(8, 1, 28, 28), None, ("cat", "dog"), "mine", "train")
+    >>> recipe_for(data, "smoke", {"lr": 0.01}).options
+    {'filters': 4, 'units': 16, 'dropout': 0.1, 'channels': 1, 'size': 28, 'classes': 2}
     """
     grey = data.shape[0] == 1
     recipe = lookup("scale", RECIPES.get(data.name, RECIPES["mnist" if grey else "svhn"]), scale)
@@ -102,7 +112,7 @@ def recipe_for(data: Dataset, scale: str, changes: Mapping[str, Any]) -> Recipe:
 
 
 def with_dropout(recipe: Recipe) -> Recipe:
-    """The recipe with some dropout in its network, for MC dropout, where the architecture has none of its own."""
+    """The recipe with dropout of 0.2, where the architecture has an option for it that is 0 by default."""
     known = signature(lookup("architecture", ARCHITECTURES, recipe.architecture)).parameters
     if "dropout" in recipe.options or "dropout" not in known or known["dropout"].default > 0:
         return recipe
@@ -110,7 +120,7 @@ def with_dropout(recipe: Recipe) -> Recipe:
 
 
 def sizes(architecture: str, data: Dataset) -> dict[str, int]:
-    """What these images and classes mean for an architecture's options."""
+    """The options of an architecture that follow from the images: channels, size and number of classes."""
     accepted = signature(lookup("architecture", ARCHITECTURES, architecture)).parameters
     channels, height, width = data.shape
     if height != width and "size" in accepted:

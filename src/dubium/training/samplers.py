@@ -1,6 +1,6 @@
 """SGHMC and variational inference from a trained network, with a checkpoint after every epoch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,24 @@ from torch import Tensor, nn
 
 from dubium.data import Dataset
 from dubium.posteriors import mean_field_vi, sghmc
-from dubium.training import checkpoint as checkpoints
-from dubium.training.loop import limited
+from dubium.seeds import seed_for
+from dubium.training.checkpoint import read_checkpoint, write_checkpoint
+from dubium.training.loop import limit_images
 from dubium.training.plan import Plan
-from dubium.training.seeds import seed_for
 from dubium.types import Posterior
 
 
+@dataclass(frozen=True, eq=False)
+class TrainedNetwork:
+    """A network after its training, and the tensors that were kept while it trained."""
+
+    network: nn.Module
+    kept: dict[str, Tensor]
+
+
 @dataclass(frozen=True)
-class Batches:
-    """The training images and labels of a plan, batch by batch: shuffled, and the same on every pass."""
+class PlanBatches:
+    """Batches (images, labels) of a plan's training data: shuffled, in the same order on every pass."""
 
     data: Dataset
     plan: Plan
@@ -28,31 +36,37 @@ class Batches:
         return len(self._rows())
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
-        data = limited(self.data, self.plan.recipe.images)
+        data = limit_images(self.data, self.plan.recipe.images)
         assert data.labels is not None
         for rows in self._rows():
             yield data.batch(rows), data.labels[rows]
 
     def _rows(self) -> tuple[Tensor, ...]:
-        images = len(limited(self.data, self.plan.recipe.images))
+        images = len(limit_images(self.data, self.plan.recipe.images))
         draws = torch.Generator().manual_seed(seed_for(self.plan.seed, "batches", 0))
         return tuple(torch.randperm(images, generator=draws).split(self.plan.recipe.batch_size))
 
 
-def sample(plan: Plan, network: nn.Module, data: Dataset, checkpoint: Path) -> Posterior:
-    """Draw the plan's posterior, "sghmc" or "vi", starting from a trained network."""
+def sghmc_posterior(plan: Plan, trained: Sequence[TrainedNetwork], data: Dataset, checkpoint: Path) -> Posterior:
+    """Samples of SGHMC, which starts from the trained network."""
+    burn_in = max(1, plan.recipe.epochs // 3)
+    return sghmc(trained[0].network, PlanBatches(data, plan), burn_in=burn_in, **sampler_options(plan, checkpoint))
+
+
+def vi_posterior(plan: Plan, trained: Sequence[TrainedNetwork], data: Dataset, checkpoint: Path) -> Posterior:
+    """The Gaussian of variational inference, which starts from the trained network."""
+    options = sampler_options(plan, checkpoint)
+    return mean_field_vi(trained[0].network, PlanBatches(data, plan), epochs=plan.recipe.epochs, **options)
+
+
+def sampler_options(plan: Plan, checkpoint: Path) -> dict[str, Any]:
+    """Samples, seed, and how to write and continue from `checkpoint`."""
     resume = None
     if checkpoint.exists():
-        tensors, header = checkpoints.read(checkpoint)
+        tensors, header = read_checkpoint(checkpoint)
         resume = (header["epochs"], tensors)
 
     def on_epoch(epoch: int, tensors: dict[str, Tensor]) -> None:
-        checkpoints.write(checkpoint, tensors, {"epochs": epoch})
+        write_checkpoint(checkpoint, tensors, {"epochs": epoch})
 
-    options: dict[str, Any] = {"samples": plan.members, "seed": plan.seed, "on_epoch": on_epoch, "resume": resume}
-    if plan.posterior == "sghmc":
-        options["burn_in"] = max(1, plan.recipe.epochs // 3)
-    else:
-        options["epochs"] = plan.recipe.epochs
-    run: Callable[..., Posterior] = sghmc if plan.posterior == "sghmc" else mean_field_vi
-    return run(network, Batches(data, plan), **options)
+    return {"samples": plan.members, "seed": plan.seed, "on_epoch": on_epoch, "resume": resume}

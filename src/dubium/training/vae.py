@@ -1,4 +1,4 @@
-"""Training the VAEs of the CLUE methods."""
+"""Train the VAEs of the CLUE methods."""
 
 import json
 import shutil
@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 from dubium.data import Dataset, load
 from dubium.errors import OptionError
-from dubium.models import VAE, save_vae
 from dubium.executor import thread_count
-from dubium.training import checkpoint as checkpoints
+from dubium.models import VAE, save_vae
+from dubium.training.checkpoint import read_checkpoint
 from dubium.training.loop import fit, network_for
-from dubium.training.members import Report
+from dubium.training.members import OnEvent
 from dubium.training.metrics import write_metrics
 from dubium.training.plan import Plan, fingerprint, start_or_continue
 from dubium.training.recipes import VAE_RECIPES
@@ -29,7 +29,7 @@ def train_vae(
     seed: int = 0,
     threads: int | None = None,
     changes: Mapping[str, Any] | None = None,
-    report: Report | None = None,
+    report: OnEvent | None = None,
 ) -> dict[str, Any]:
     """Train a VAE on a dataset's training images and save it as the folder `out`, which `load_vae` reads.
 
@@ -59,7 +59,7 @@ def train_vae(
         vae = network_for(recipe, seed)
         assert isinstance(vae, VAE)
         checkpoint = out / "training" / "vae.safetensors"
-        lines = list(checkpoints.read(checkpoint)[1]["history"]) if checkpoint.exists() else []
+        lines = list(read_checkpoint(checkpoint)[1]["history"]) if checkpoint.exists() else []
 
         def write_and_report(record: dict[str, Any]) -> None:
             lines.append(record)
@@ -76,7 +76,7 @@ def train_vae(
             on_step=lambda figures: report({"member": 0, **figures}),
             on_record=write_and_report,
         )
-        record = {**plan.to_json(), "test_loss": _loss(vae, load(dataset, "test"))}
+        record = {**plan.to_json(), "test_loss": mean_loss(vae, load(dataset, "test"))}
     save_vae(vae, out, architecture=recipe.architecture, options=recipe.options, training=record)
     write_metrics(out, [*lines, {"test_loss": record["test_loss"]}])
     shutil.rmtree(out / "training", ignore_errors=True)
@@ -92,7 +92,8 @@ def evidence_bound(network: nn.Module, x: Tensor, _labels: Tensor) -> tuple[Tens
 
 
 @torch.no_grad()
-def _loss(vae: VAE, data: Dataset) -> float:
+def mean_loss(vae: VAE, data: Dataset) -> float:
+    """`evidence_bound` over all images of a dataset, in nats per image."""
     rows = [slice(start, start + 500) for start in range(0, len(data), 500)]
     losses = [evidence_bound(vae, data.batch(r), torch.empty(0))[0] * len(data.images[r]) for r in rows]
     return round(float(sum(losses)) / len(data), 4)

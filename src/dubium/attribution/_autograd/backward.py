@@ -8,13 +8,21 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from dubium.attribution._autograd.graph import Step, graph_signature, steps_between, unlink
-from dubium.attribution._autograd.nodes import MissingAttributeError, Node, OutputInfo, autograd_function, outputs_of
+from dubium.attribution._autograd.nodes import (
+    MissingAttributeError,
+    Node,
+    OutputInfo,
+    Step,
+    graph_signature,
+    output_infos,
+    steps_between,
+)
 from dubium.attribution._autograd.rules import RULES, SETTINGS, stack_networks
 
 Gradients = dict[int, Tensor]
@@ -49,10 +57,12 @@ class Backward:
         self.places: dict[Node, list[int]] = defaultdict(list)
         for index, edge in enumerate(self.wanted):
             self.places[edge.node].append(index)
-        self.rules = [(steps[0].node, inputs_below(steps[0]), step_rule(steps)) for steps in zip(*graphs, strict=True)]
+        self.rules = [(steps[0].node, steps[0].edges, step_rule(steps)) for steps in zip(*graphs, strict=True)]
+        self.infos = {step.node: step.outputs for step in graphs[0]}
         self.widest = max((math.prod(info.shape) for step in graphs[0] for info in step.outputs), default=1)
-        for graph in graphs:
-            unlink(graph)
+        for step in chain(*graphs):  # links both ways are rings, and would keep the graph until Python collects them
+            step.above.clear()
+            step.below.clear()
 
     @torch.no_grad()
     def __call__(self, cotangents: Tensor) -> list[Tensor]:
@@ -60,27 +70,20 @@ class Backward:
         at: dict[Node, Gradients] = defaultdict(dict)
         at[self.output.node][self.output.output_nr] = cotangents
         reduced: dict[int, Tensor] = {}
-        for node, inputs, rule in self.rules:
+        for node, edges, rule in self.rules:
             gradients = at.pop(node)
             for index in self.places.get(node, ()):
                 place = self.wanted[index].output_nr
                 if place in gradients:
                     reduced[index] = self.reductions[index](gradients[place])
-            for (below, place, info), gradient in zip(inputs, rule(gradients), strict=True):
-                gradient, there = fit_gradient(gradient, info), at[below]
+            for (_, below, place), gradient in zip(edges, rule(gradients), strict=True):
+                gradient, there = fit_gradient(gradient, self.infos[below][place]), at[below]
                 there[place] = there[place] + gradient if place in there else gradient
         for index, edge in enumerate(self.wanted):
             if index not in reduced:  # no way leads there
-                zeros = outputs_of(edge.node)[edge.output_nr].zeros(*cotangents.shape[:2])
+                zeros = output_infos(edge.node)[edge.output_nr].zeros(*cotangents.shape[:2])
                 reduced[index] = self.reductions[index](zeros)
         return [reduced[index] for index in range(len(self.wanted))]
-
-
-def inputs_below(step: Step) -> list[tuple[Node, int, OutputInfo]]:
-    """For each input that leads on: the node that made it, the number of that node's output, and what is known of it."""
-    return [
-        (edge.node, edge.output, below.outputs[edge.output]) for edge, below in zip(step.edges, step.below, strict=True)
-    ]
 
 
 def fit_gradient(gradient: Tensor, info: OutputInfo) -> Tensor:
@@ -107,13 +110,14 @@ def step_rule(steps: Sequence[Step]) -> Callable[[Gradients], Sequence[Tensor]]:
 
 def autograd_step(step: Step) -> Callable[[Gradients], list[Tensor]]:
     """What autograd does at the node, for one target of one network."""
-    function, outputs, inputs = autograd_function(step.node), range(len(step.outputs)), inputs_below(step)
-    numbers = step.inputs
+    function = step.node if callable(step.node) else step.node.apply  # `apply`: of a Function written in Python
+    outputs = range(len(step.outputs))
+    below = [(edge.input, one.outputs[edge.output]) for edge, one in zip(step.edges, step.below, strict=True)]
 
     def pull(gradients: Gradients) -> list[Tensor]:
         found = function(*(gradients.get(place) for place in outputs))
         found = found if isinstance(found, tuple) else (found,)
-        return [info.zeros() if found[n] is None else found[n] for n, (*_, info) in zip(numbers, inputs, strict=True)]
+        return [info.zeros() if found[number] is None else found[number] for number, info in below]
 
     return pull
 
@@ -121,21 +125,15 @@ def autograd_step(step: Step) -> Callable[[Gradients], list[Tensor]]:
 def autograd_gradients(
     name: str, networks: Sequence[Callable[[Gradients], list[Tensor]]], gradients: Gradients
 ) -> list[Tensor]:
-    """What autograd does at the node, for all targets, in one network after the other."""
+    """What autograd does at the node, in one network after the other: all targets at once where the node allows it."""
     by_network = []
     for s, pull in enumerate(networks):
         own = {place: gradient[:, s] for place, gradient in gradients.items()}
-        by_network.append(target_by_target(pull, own) if name in WRONGLY_BATCHED else all_targets(pull, own))
+        try:
+            by_network.append(target_by_target(pull, own) if name in WRONGLY_BATCHED else torch.func.vmap(pull)(own))
+        except (RuntimeError, NotImplementedError):  # no batching rule, a Function without `setup_context`, ...
+            by_network.append(target_by_target(pull, own))
     return [stack_networks(gradient, 1) for gradient in zip(*by_network, strict=True)]
-
-
-def all_targets(pull: Callable[[Gradients], list[Tensor]], gradients: Gradients) -> list[Tensor]:
-    """All targets in the batch, where torch can batch the node."""
-    try:
-        found: list[Tensor] = torch.func.vmap(pull)(gradients)
-    except (RuntimeError, NotImplementedError):  # no batching rule, a Function without `setup_context`, ...
-        return target_by_target(pull, gradients)
-    return found
 
 
 def target_by_target(pull: Callable[[Gradients], list[Tensor]], gradients: Gradients) -> list[Tensor]:

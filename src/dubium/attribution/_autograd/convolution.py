@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import conv_transpose2d
 
-from dubium.attribution._autograd.graph import CONVOLUTION, Step
+from dubium.attribution._autograd.nodes import CONVOLUTION, Step
 
 Rule = Callable[[Tensor], Sequence[Tensor]]
 """Gradient at a node's output, (T, S, *shape) -> gradients at its inputs that lead on, (T, S, *shape) each."""
@@ -47,7 +47,9 @@ def convolution_rule(steps: Sequence[Step]) -> Rule | None:
     unreached = [axis.size - far for axis, far in zip(axes, reach, strict=True)]  # pixels that the kernel never meets
     groups, networks = step.saved("groups"), len(steps)
     one_channel = step.saved("weight").shape[1] == groups == 1
-    weights_and_slopes = [(step.saved("weight"), folded_slope(step)) for step in steps]
+    norms = [folded_norm(step) for step in steps]
+    slopes = [None if norm is None else batch_norm_slope(norm)[:, None, None, None] for norm in norms]
+    weights_and_slopes = list(zip([step.saved("weight") for step in steps], slopes, strict=True))
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
         rows = as_rows(gradient)
@@ -101,29 +103,25 @@ def batch_norm_rule(steps: Sequence[Step]) -> Rule | None:
     step = steps[0]
     if step.saved("training") or step.inputs != [0]:
         return None
-    if is_folded(step):
+    if folded_norm(step.below[0]) is step:
         return lambda gradient: [gradient]
     slopes = torch.stack([batch_norm_slope(step) for step in steps])
     slopes = slopes.view(len(steps), 1, -1, *[1] * (len(step.shape) - 2))
     return lambda gradient: [gradient * slopes]
 
 
-def is_folded(step: Step) -> bool:
-    """Whether this is a BatchNorm in eval mode that is all a convolution leads to: one convolution, of other weights."""
-    if step.name != BATCH_NORM or step.saved("training") or step.inputs != [0]:
-        return False
-    return is_image_convolution(step.below[0]) and is_private(step.below[0])
+def folded_norm(step: Step) -> Step | None:
+    """The BatchNorm in eval mode that is all a convolution leads to: the two are one convolution, of other weights."""
+    if not is_image_convolution(step) or not is_private(step):
+        return None
+    (norm,) = step.above
+    is_factor = norm.name == BATCH_NORM and not norm.saved("training") and norm.inputs == [0]
+    return norm if is_factor else None
 
 
 def is_private(step: Step) -> bool:
     """Whether the gradient at this step is of use only to the steps below, which may find it half done."""
     return len(step.above) == 1 and not step.wanted
-
-
-def folded_slope(convolution: Step) -> Tensor | None:
-    """Slope of the BatchNorm that is folded into this convolution, as a factor of its weights."""
-    (above, *_) = convolution.above
-    return batch_norm_slope(above)[:, None, None, None] if is_folded(above) else None
 
 
 def batch_norm_slope(step: Step) -> Tensor:

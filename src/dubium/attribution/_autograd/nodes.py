@@ -1,24 +1,37 @@
-"""Nodes of autograd's graph. The only module that reads the attributes by which torch shows what is in them.
+"""Autograd's graph, as far as it leads from an output to the places where gradients are wanted.
 
-Where a version of torch does not have one, `MissingAttributeError` is raised, and callers leave the node, or the whole
-graph, to autograd itself.
+The only module that reads the attributes by which torch shows what is in a node. Where a version of torch does not have
+one, `MissingAttributeError` is raised, and callers leave the node, or the whole graph, to autograd itself.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 Node = Any  # torch's own type for nodes does not know what they have saved
+
+CONVOLUTION = "ConvolutionBackward0"
+COPIES = ("CloneBackward0", "AliasBackward0", "ToCopyBackward0")
 
 
 class MissingAttributeError(AttributeError):
     """An attribute of autograd's nodes that this version of torch does not have."""
 
 
+def read_attribute(node: Node, name: str) -> Any:
+    try:
+        return getattr(node, name)
+    except AttributeError as error:
+        raise MissingAttributeError(f"{type(node).__name__} has no {name} in torch {torch.__version__}.") from error
+
+
 class OutputInfo(NamedTuple):
-    """Shape, type and device of one output of a node: of the gradient that the node receives there."""
+    """Shape, type and device of one output of a node, and so of the gradient that the node receives there."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -29,30 +42,113 @@ class OutputInfo(NamedTuple):
         return torch.zeros((), dtype=self.dtype, device=self.device).expand(*batch, *self.shape)
 
 
-def read_attribute(node: Node, name: str) -> Any:
-    try:
-        return getattr(node, name)
-    except AttributeError as error:
-        raise MissingAttributeError(f"{type(node).__name__} has no {name} in torch {torch.__version__}.") from error
+class Edge(NamedTuple):
+    """An input of a node that leads on: its number, the node that made it, and the number of that node's output."""
+
+    input: int
+    node: Node
+    output: int
 
 
-def saved(node: Node, name: str) -> Any:
-    """What the forward pass saved under a name of torch's, e.g. "weight" in a convolution."""
-    return read_attribute(node, f"_saved_{name}")
+@dataclass(eq=False)
+class Step:
+    """A node on the way from an output to the places where gradients are wanted."""
+
+    node: Node
+    name: str
+    outputs: list[OutputInfo]
+    edges: list[Edge]
+    wanted: bool
+    above: list["Step"] = field(default_factory=list)
+    below: list["Step"] = field(default_factory=list)  # one for each edge
+
+    def __post_init__(self) -> None:
+        self.shape = self.outputs[0].shape
+        self.inputs = [edge.input for edge in self.edges]
+
+    def saved(self, name: str) -> Any:
+        """What the forward pass saved under a name of torch's, e.g. "weight" in a convolution."""
+        return read_attribute(self.node, f"_saved_{name}")
 
 
-def next_nodes(node: Node) -> Sequence[tuple[Node | None, int]]:
-    """For each input of the node: the node that made it and the number of that node's output; None for a constant."""
-    found: Sequence[tuple[Node | None, int]] = read_attribute(node, "next_functions")
-    return found
+def steps_between(root: Node, wanted: Collection[Node]) -> list[Step]:
+    """The nodes between the root and those wanted, each before the nodes that it leads to."""
+    steps: dict[Node, Step | None] = {}
+    order: list[Step] = []
+    stack = [(root, False)]
+    while stack:
+        node, is_complete = stack.pop()
+        if is_complete:
+            edges = [Edge(i, *edge) for i, edge in enumerate(node.next_functions) if steps.get(edge[0])]
+            if edges or node in wanted:
+                steps[node] = step = Step(node, str(node.name()), output_infos(node), edges, node in wanted)
+                order.append(step)
+        elif node is not None and node not in steps:
+            steps[node] = None
+            stack += [(node, True), *((below, False) for below, _ in read_attribute(node, "next_functions"))]
+    for step in order:
+        step.below = [below for edge in step.edges if (below := steps[edge.node])]
+        for below in step.below:
+            below.above.append(step)
+    return order[::-1]
 
 
-def outputs_of(node: Node) -> list[OutputInfo]:
-    """What is known about each output of the node."""
+def output_infos(node: Node) -> list[OutputInfo]:
+    """What is known about each output of a node."""
     return [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in read_attribute(node, "_input_metadata")]
 
 
-def autograd_function(node: Node) -> Callable[..., Any]:
-    """Autograd's own backward function of the node: gradients at its outputs -> gradients at its inputs."""
-    function: Callable[..., Any] = node if callable(node) else node.apply  # `apply`: of a Function written in Python
-    return function
+def graph_signature(
+    steps: Sequence[Step], wanted: Sequence[GradientEdge], settings: Mapping[str, Sequence[str]]
+) -> tuple[Any, ...]:
+    """What must be equal for two graphs to be walked together; `settings` names what the rules read, by node."""
+    order = {step.node: index for index, step in enumerate(steps)}
+    nodes = tuple(
+        (
+            step.name,
+            step.shape,
+            tuple((edge.input, order[edge.node], edge.output) for edge in step.edges),
+            tuple(step.saved(name) for name in settings.get(step.name, ())),
+            step.saved("weight").shape if step.name == CONVOLUTION else None,
+        )
+        for step in steps
+    )
+    return nodes, tuple((order.get(edge.node), edge.output_nr) for edge in wanted)
+
+
+def count_graph_numbers(output: Tensor) -> int:
+    """How many numbers a graph holds: the outputs of all its nodes, and the weights of which a rule makes copies."""
+    seen: set[Node] = set()
+    waiting: list[Node] = [output.grad_fn]
+    numbers = 0
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting += [below for below, _ in read_attribute(node, "next_functions")]
+            numbers += sum(math.prod(metadata.shape) for metadata in read_attribute(node, "_input_metadata"))
+            numbers += read_attribute(node, "_saved_weight").numel() if node.name() == CONVOLUTION else 0
+    return numbers
+
+
+def is_copy(tensor: Tensor, leaf: Tensor) -> bool:
+    """Whether a tensor is the leaf, or was made of it by copying alone."""
+    node: Node = get_gradient_edge(tensor).node
+    end = get_gradient_edge(leaf).node
+    while node is not end and node is not None and node.name() in COPIES:
+        ((node, _),) = read_attribute(node, "next_functions")
+    return node is end
+
+
+def leads_around(output: Tensor, leaf: Tensor, gates: Collection[Tensor]) -> bool:
+    """Whether a way leads from an output to the leaf that passes none of the gates."""
+    end, waiting = get_gradient_edge(leaf).node, list[Node]([get_gradient_edge(output).node])
+    seen: set[Node] = {get_gradient_edge(gate).node for gate in gates}
+    while waiting:
+        node = waiting.pop()
+        if node is end:
+            return True
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting += [below for below, _ in read_attribute(node, "next_functions")]
+    return False

@@ -19,7 +19,7 @@ from dubium.attribution._autograd.convolution import (
     is_image_convolution,
     is_private,
 )
-from dubium.attribution._autograd.graph import CONVOLUTION, Step
+from dubium.attribution._autograd.nodes import CONVOLUTION, Step
 
 RELU, MAX_POOLING = "ReluBackward0", "MaxPool2DWithIndicesBackward0"
 

@@ -16,11 +16,11 @@ from dubium.evaluation.protocols.mitigation_arm import NO_ATTENTION, Arm, Attent
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import ShardStore, arm_shard, example_shard, explainer_shard, method_shard
 from dubium.evaluation.summary import EvaluationSummary, Measurement
+from dubium.seeds import seed_for
 from dubium.training.attention import MITIGATION, attention_weights
 from dubium.training.loop import fit, network_for
 from dubium.training.recipe import Recipe
 from dubium.training.recipes import RECIPES, sizes
-from dubium.training.seeds import seed_for
 from dubium.types import Images
 
 IMAGES = {"mnist": 500, "cifar-10": 1000, "svhn": 2000, "cifar-100": 4000}  # Sec. 5.2.2

@@ -1,4 +1,4 @@
-"""`posterior.json`: what the files of a saved posterior are, checked when it is read."""
+"""`posterior.json`: the description of a saved posterior, checked when it is read."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -8,27 +8,25 @@ from typing import Any
 
 from dubium.errors import FileFormatError
 from dubium.files import write_json
+from dubium.posterior_kinds import POSTERIOR_KINDS
 
 FORMAT = 1
 FILE = "posterior.json"
-MEMBERS = ("ensemble", "snapshot", "hyper-ensemble", "laplace", "sghmc")  # one file a network
-GAUSSIAN = ("swag", "vi")  # mean, std and factors in one file; or as members, where BatchNorm has its own statistics
-KINDS = (*MEMBERS, *GAUSSIAN, "mc-dropout")
 
 
 @dataclass(frozen=True)
 class Record:
-    """Everything about a saved posterior but its tensors.
+    """Everything about a saved posterior except its tensors.
 
     Args:
-        kind: one of `KINDS`.
+        kind: one of `POSTERIOR_KINDS`.
         architecture: {"name": ..., "options": {...}} of `dubium.models`, {"path": ..., "options": {...}} of the user's
-            own code, or None; or a list of them, one a member.
+            own code, or None; or a list of them, one per member.
         members: safetensors files in the same folder.
         shared: a safetensors file of the tensors that all members have in common.
         sampling: for kinds that are drawn anew: {"samples": ..., "seed": ...}; then there is one member.
         normalisation: {"mean": [...], "std": [...]} of the channels, for images in [0, 1].
-        training: whatever the training wants to be remembered, as JSON.
+        training: a record of the training, as JSON.
         sha256: of each file, in hexadecimal; a file that is not listed is not checked.
     """
 
@@ -118,8 +116,12 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
+def _is_kind(value: Any) -> bool:
+    return isinstance(value, str) and value in POSTERIOR_KINDS
+
+
 CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "kind": (lambda value: value in KINDS, f"one of {', '.join(KINDS)}"),
+    "kind": (_is_kind, f"one of {', '.join(POSTERIOR_KINDS)}"),
     "members": (lambda value: bool(value) and _is_list(_is_file)(value), "a list of safetensors files in this folder"),
     "shared": (_or_none(_is_file), "a safetensors file in this folder, or null"),
     "sampling": (_or_none(_is_sampling), 'null or {"samples": 1 or more, "seed": ...}'),

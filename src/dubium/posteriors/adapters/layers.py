@@ -1,4 +1,4 @@
-"""Networks in which random layers are replaced by ordinary ones with fixed weights, so that every method sees them."""
+"""Networks whose random layers are replaced by `torch.nn` layers with fixed weights, which every method can read."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -9,13 +9,16 @@ from torch.nn.utils import skip_init
 from dubium.posteriors.weights import snapshot
 
 
-def networks_with(network: nn.Module, replaced: Iterable[Mapping[int, Any]]) -> list[nn.Module]:
-    """Copies in which some layers are replaced, by `id`; they share the parameters that all have in common."""
+def networks_with(network: nn.Module, replacements: Iterable[Mapping[int, Any]]) -> list[nn.Module]:
+    """Copies of the network, one per mapping from the `id` of a layer to its replacement.
+
+    The parameters of the other layers are shared by all copies.
+    """
     shared = {id(parameter): nn.Parameter(parameter.detach().clone()) for parameter in network.parameters()}
-    return [snapshot(network, {**shared, **layers}) for layers in replaced]
+    return [snapshot(network, {**shared, **layers}) for layers in replacements]
 
 
-def ordinary(kind: str, like: Any, weight: Tensor, bias: Tensor | None) -> nn.Module:
+def torch_layer(kind: str, like: Any, weight: Tensor, bias: Tensor | None) -> nn.Module:
     """A `torch.nn` layer of that kind ("Linear", "Conv2d", "ConvTranspose1d", ...) with the sizes of `like`."""
     layer: nn.Module
     if kind == "Linear":

@@ -17,7 +17,7 @@ without arguments, or a network, which is copied."""
 
 
 def build_network(architecture: Architecture) -> nn.Module:
-    """A network for weights to be loaded into; the caller's random numbers are not used up.
+    """Build a network to load weights into; the state of torch's random numbers is not changed.
 
     An import path is imported: pass only what the user typed, never what a file says.
     """
@@ -34,7 +34,7 @@ def _build(architecture: Architecture) -> Any:
     if isinstance(architecture, nn.Module):
         return snapshot(architecture)
     if isinstance(architecture, str | Mapping):
-        described = describe(architecture)
+        described = describe_architecture(architecture)
         options = described["options"]
         if "name" in described:
             return build(described["name"], **options)
@@ -66,8 +66,8 @@ def import_path(path: str) -> Callable[..., Any]:
     return factory
 
 
-def describe(architecture: Architecture) -> dict[str, Any]:
-    """The architecture as JSON: {"name" or "path": ..., "options": {...}}; of a function, only where it comes from."""
+def describe_architecture(architecture: Architecture) -> dict[str, Any]:
+    """The architecture as JSON: {"name" or "path": ..., "options": {...}}; of a function or network its import path."""
     if isinstance(architecture, str):
         return {"path" if ":" in architecture else "name": architecture, "options": {}}
     if isinstance(architecture, Mapping):
@@ -84,8 +84,8 @@ def describe(architecture: Architecture) -> dict[str, Any]:
     return {"path": f"{getattr(origin, '__module__', '?')}:{name}", "options": {}}
 
 
-def trusted(described: object, file: str) -> dict[str, Any]:
-    """The architecture that a file names, if it is one of dubium's own; nothing is imported because a file says so."""
+def stored_architecture(described: object, file: str) -> dict[str, Any]:
+    """The architecture that a file names, which must be one of dubium's own: a file never causes an import."""
     if isinstance(described, Mapping) and isinstance(described.get("path"), str):
         path = described["path"]
         raise OptionError(
@@ -99,4 +99,4 @@ def trusted(described: object, file: str) -> dict[str, Any]:
             f"{file} names the architecture {described!r}; expected one of {', '.join(ARCHITECTURES)}. "
             "Pass architecture= to say what it is."
         )
-    return describe(described)
+    return describe_architecture(described)

@@ -11,51 +11,51 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from dubium.errors import PosteriorTypeError
+from dubium.posteriors.adapters.layers import networks_with, torch_layer
 from dubium.posteriors.gaussian import check_samples
-from dubium.posteriors.layers import networks_with, ordinary
 
 SUFFIXES = ("Reparameterization", "Flipout")
-KINDS = ("Linear", *(f"{conv}{axes}d" for conv in ("Conv", "ConvTranspose") for axes in (1, 2, 3)))
+LAYERS = ("Linear", *(f"{conv}{axes}d" for conv in ("Conv", "ConvTranspose") for axes in (1, 2, 3)))
 
 
 def from_bayesian_torch(model: nn.Module, samples: int = 20, seed: int = 0) -> list[nn.Module]:
-    """Networks with ordinary layers and weights drawn from a bayesian-torch model, which is left as it is."""
+    """Draw networks of ordinary `torch.nn` layers from a bayesian-torch model, which is not changed."""
     check_samples(samples)
     rng = torch.Generator().manual_seed(seed)
     layers = bayesian_layers(model)
-    drawn = [{id(layer): frozen(layer, kind, rng) for layer, kind in layers.items()} for _ in range(samples)]
-    networks = networks_with(model, drawn)
-    told = all(getattr(layer, "dnn_to_bnn_flag", False) for layer in layers)
-    return networks if told else [LogitsOnly(network).eval() for network in networks]
+    replacements = [{id(layer): draw_layer(layer, kind, rng) for layer, kind in layers.items()} for _ in range(samples)]
+    networks = networks_with(model, replacements)
+    returns_logits = all(getattr(layer, "dnn_to_bnn_flag", False) for layer in layers)
+    return networks if returns_logits else [LogitsOnly(network).eval() for network in networks]
 
 
 def bayesian_layers(model: nn.Module) -> dict[nn.Module, str]:
-    """The random layers, and the `torch.nn` layer that each of them is without its noise."""
+    """The random layers, each with the name of the `torch.nn` layer that computes the same from fixed weights."""
     found = {}
     for name, layer in model.named_modules():
         own = type(layer).__name__
         if type(layer).__module__.startswith("bayesian_torch.") and hasattr(layer, "kl_loss"):
             kind = next((own.removesuffix(suffix) for suffix in SUFFIXES if own.endswith(suffix)), own)
-            if kind not in KINDS:
+            if kind not in LAYERS:
                 raise PosteriorTypeError(
                     f"The bayesian-torch layer {name!r} is a {own}, whose weights cannot be fixed. Those of "
-                    f"{', '.join(KINDS)} can, with {' or '.join(SUFFIXES)}."
+                    f"{', '.join(LAYERS)} can, with {' or '.join(SUFFIXES)}."
                 )
             found[layer] = kind
     return found
 
 
-def frozen(layer: Any, kind: str, rng: torch.Generator) -> nn.Module:
-    """One draw of the layer's weights, in a layer that returns what the model expects."""
+def draw_layer(layer: Any, kind: str, rng: torch.Generator) -> nn.Module:
+    """Draw the layer's weights once, into a `torch.nn` layer that returns what the model expects."""
     stem = "weight" if kind == "Linear" else "kernel"
-    weight = gaussian(getattr(layer, f"mu_{stem}"), getattr(layer, f"rho_{stem}"), rng)
-    bias = None if layer.mu_bias is None else gaussian(layer.mu_bias, layer.rho_bias, rng)
-    fixed = ordinary(kind, layer, weight, bias)
+    weight = draw_gaussian(getattr(layer, f"mu_{stem}"), getattr(layer, f"rho_{stem}"), rng)
+    bias = None if layer.mu_bias is None else draw_gaussian(layer.mu_bias, layer.rho_bias, rng)
+    fixed = torch_layer(kind, layer, weight, bias)
     return fixed if getattr(layer, "dnn_to_bnn_flag", False) else WithDivergence(fixed)
 
 
-def gaussian(mean: Tensor, rho: Tensor, rng: torch.Generator) -> Tensor:
-    """A draw with standard deviation softplus(rho), on the CPU first: every device gets the same one."""
+def draw_gaussian(mean: Tensor, rho: Tensor, rng: torch.Generator) -> Tensor:
+    """Draw from N(mean, softplus(rho)^2), on the CPU, so that the draw is the same on every device."""
     return mean.detach() + softplus(rho.detach()) * torch.randn(mean.shape, generator=rng, dtype=mean.dtype).to(mean)
 
 
@@ -72,7 +72,7 @@ class WithDivergence(nn.Module):
 
 
 class LogitsOnly(nn.Module):
-    """The first of what a network returns: bayesian-torch models return (logits, divergence)."""
+    """The logits of a network that returns (logits, divergence), as bayesian-torch models do."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()

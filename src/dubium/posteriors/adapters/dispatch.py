@@ -1,33 +1,37 @@
-"""Take the user's object as it is: a list, or a model of another library."""
+"""Which adapter turns an object into a posterior."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from dubium.errors import PosteriorTypeError
-from dubium.posteriors.gaussian import check_samples
-from dubium.posteriors.weights import snapshot
+from dubium.posteriors.drawn import Drawn
 from dubium.types import Posterior
 
 
 def as_posterior(obj: Any, samples: int | None = None, seed: int = 0) -> Posterior:
-    """The object as a sized, repeatable collection of networks; it is not changed, and a list is returned as it is.
+    """Turn an object into a posterior: a sized, repeatable collection of networks.
 
     Args:
         obj: a list of networks or any `Posterior`; a fitted `laplace.Laplace`; a model of torch-uncertainty or
-            bayesian-torch; or a function `sample(i) -> network`.
-        samples: how many networks to draw, where they are drawn: 20 by default, or what the object says.
+            bayesian-torch; or a function `sample(i) -> network`. It is not changed.
+        samples: the number of networks to draw, for objects that are drawn from: by default the object's own number,
+            or 20.
         seed: of the draws.
+
+    Returns:
+        The object itself where it is a posterior already, or else one made of it.
+
+    >>> from torch import nn
+    >>> len(as_posterior([nn.Linear(2, 2), nn.Linear(2, 2)])), len(as_posterior(lambda index: nn.Linear(2, 2)))
+    (2, 20)
     """
     if isinstance(obj, list | tuple):
         return obj
     if isinstance(obj, nn.ModuleList):
         return list(obj)
     if comes_from(obj, "laplace"):
-        from dubium.posteriors.laplace import from_laplace
+        from dubium.posteriors.adapters.laplace import from_laplace
 
         return from_laplace(obj, samples or 20, seed)
     if isinstance(obj, nn.Module):
@@ -45,14 +49,14 @@ def as_posterior(obj: Any, samples: int | None = None, seed: int = 0) -> Posteri
 
 
 def from_module(model: nn.Module, samples: int | None, seed: int) -> Posterior:
-    """A network that is several: with random layers of another library, or wrapped by it."""
+    """The posterior behind one module: a network with random layers of another library, or a wrapper of its."""
     libraries = {type(layer).__module__.partition(".")[0] for layer in model.modules()}
     if "bayesian_torch" in libraries:
-        from dubium.posteriors.bayesian_torch import from_bayesian_torch
+        from dubium.posteriors.adapters.bayesian_torch import from_bayesian_torch
 
         return from_bayesian_torch(model, samples or 20, seed)
     if "torch_uncertainty" in libraries or comes_from(model, "torch_uncertainty"):
-        from dubium.posteriors.torch_uncertainty import from_torch_uncertainty
+        from dubium.posteriors.adapters.torch_uncertainty import from_torch_uncertainty
 
         return from_torch_uncertainty(model, samples, seed)
     dropout = any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in model.modules())
@@ -63,32 +67,5 @@ def from_module(model: nn.Module, samples: int | None, seed: int) -> Posterior:
 
 
 def comes_from(obj: object, library: str) -> bool:
-    """Whether the object's class, or one it is derived from, is the library's; the library is not imported."""
+    """Whether the object's class, or one it is derived from, is defined in the library, which is not imported."""
     return any(cls.__module__.partition(".")[0] == library for cls in type(obj).__mro__)
-
-
-@dataclass(frozen=True, eq=False)
-class Drawn:
-    """The networks `sample(0)`, ..., `sample(samples - 1)`; each is copied, so that `sample` may reuse one network.
-
-    torch's random numbers are seeded for each, so that a random `sample` is repeatable too.
-    """
-
-    sample: Callable[[int], nn.Module]
-    samples: int
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_samples(self.samples)
-
-    def __len__(self) -> int:
-        return self.samples
-
-    def __iter__(self) -> Iterator[nn.Module]:
-        for index in range(self.samples):
-            with torch.random.fork_rng():
-                torch.manual_seed(self.seed * 1_000_003 + index)
-                network = self.sample(index)
-            if not isinstance(network, nn.Module):
-                raise PosteriorTypeError(f"sample({index}) gave a {type(network).__name__}; a network is needed.")
-            yield snapshot(network)

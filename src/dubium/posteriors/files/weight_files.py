@@ -1,7 +1,4 @@
-"""A deep ensemble is a list of networks (Lakshminarayanan et al., 2017, arXiv:1612.01474); here from weight files.
-
-So are a snapshot ensemble (one network at the ends of its learning-rate cycles) and a hyper-ensemble.
-"""
+"""Weight files as deep ensembles, which are lists of networks (Lakshminarayanan et al., 2017, arXiv:1612.01474)."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,7 +11,7 @@ from torch import Tensor, nn
 
 from dubium.errors import FileFormatError, OptionError, PosteriorError
 from dubium.models import Normalized
-from dubium.posteriors.architecture import Architecture, build_network
+from dubium.posteriors.files.architecture import Architecture, build_network
 
 Numbers = float | Sequence[float]
 INNER = ("state_dict", "model_state_dict", "model", "net")  # where checkpoints of training scripts keep the weights
@@ -26,12 +23,23 @@ def load_weights(
     mean: Numbers | None = None,
     std: Numbers | None = None,
 ) -> list[nn.Module]:
-    """A deep ensemble from its weight files, in eval mode.
+    """Load a deep ensemble from its weight files.
 
     Args:
         architecture: one for all files, or one for each. See `Architecture`.
         files: safetensors, or `.pt` files that hold tensors only; nothing is unpickled.
-        mean: with `std`, what the networks' images were standardised with; x then stays in [0, 1].
+        mean: with `std`, of the channels of the training images: each network is then wrapped in `Normalized`, and
+            takes images in [0, 1].
+
+    Returns:
+        The networks, in eval mode and without gradients.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from safetensors.torch import save_file
+    >>> with TemporaryDirectory() as folder:
+    ...     save_file(nn.Linear(4, 2).state_dict(), f"{folder}/a.safetensors")
+    ...     load_weights(nn.Linear(4, 2), f"{folder}/a.safetensors")
+    [Linear(in_features=4, out_features=2, bias=True)]
     """
     paths = [Path(file) for file in ([files] if isinstance(files, str | Path) else files)]
     if not paths:
@@ -81,12 +89,13 @@ def read_tensors(file: str | Path) -> dict[str, Tensor]:
         content = Path(file).read_bytes()
     except OSError as error:
         raise FileFormatError(f"{file} cannot be read: {error.strerror or error}.") from error
-    return tensors_of(content, file)
+    return parse_tensors(content, file)
 
 
-def tensors_of(content: bytes, file: str | Path) -> dict[str, Tensor]:
+def parse_tensors(content: bytes, file: str | Path) -> dict[str, Tensor]:
+    """The tensors in the bytes of a file, whose name tells its format."""
     if Path(file).suffix in (".pt", ".pth", ".ckpt", ".bin", ".tar"):
-        return read_checkpoint(Path(file))
+        return read_pt_file(Path(file))
     try:
         return read_safetensors(content)
     except (SafetensorError, ValueError, KeyError) as error:
@@ -96,7 +105,7 @@ def tensors_of(content: bytes, file: str | Path) -> dict[str, Tensor]:
         ) from error
 
 
-def read_checkpoint(file: Path) -> dict[str, Tensor]:
+def read_pt_file(file: Path) -> dict[str, Tensor]:
     """The weights in a PyTorch checkpoint; code in it is never run."""
     try:
         content: Any = torch.load(file, map_location="cpu", weights_only=True)

@@ -1,0 +1,1 @@
+"""Posteriors as folders: `posterior.json`, and weights in safetensors."""
