@@ -14,12 +14,24 @@ RELEVANCES: dict[str, str] = {
 }
 """Methods that explain a logit as well as an uncertainty: UA-Backprop can use them as its relevance."""
 
-ATTRIBUTORS: dict[str, str] = RELEVANCES | {
-    "clue": "dubium.attribution.clue:clue",
-    "delta-clue": "dubium.attribution.delta_clue:delta_clue",
-    "clue-path": "dubium.attribution.clue_path:clue_path",
+CONTROLS: dict[str, str] = {
     "random": "dubium.attribution.random:random",
+    "smooth-random": "dubium.attribution.smooth_random:smooth_random",
+    "edges": "dubium.attribution.edges:edges",
+    "local-contrast": "dubium.attribution.local_contrast:local_contrast",
 }
+"""Maps that know nothing of the network: what every method must beat. Never recommended to anybody."""
+
+ATTRIBUTORS: dict[str, str] = (
+    RELEVANCES
+    | {
+        "blur-path": "dubium.attribution.blur_path:blur_path",
+        "clue": "dubium.attribution.clue:clue",
+        "delta-clue": "dubium.attribution.delta_clue:delta_clue",
+        "clue-path": "dubium.attribution.clue_path:clue_path",
+    }
+    | CONTROLS
+)
 """Methods `(network, x, target) -> maps`: where each function is defined."""
 
 

@@ -1,5 +1,8 @@
 """Gaussian blur as two matrix products, with its exact derivative in sigma."""
 
+import math
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -38,3 +41,12 @@ def blurred(
     across, d_across = across.mT[:, None, None], d_across.mT[:, None, None]
     half = x @ across
     return down @ half, d_down @ half + down @ (x @ d_across)
+
+
+def blur(x: Images, sigmas: Sequence[float]) -> Float[Tensor, "n B C H W"]:
+    """Every image blurred at every sigma. What is the same everywhere in an image stays exactly as it is."""
+    radius = math.ceil(4 * max(sigmas))
+    strengths = torch.tensor(sigmas, dtype=x.dtype, device=x.device)
+    down, across = (blur_matrices(size, strengths, radius)[0][:, None, None] for size in x.shape[2:])
+    level = x[..., :1, :1]  # rounding must not turn a constant image into one with a little contrast
+    return level + down @ (x - level) @ across.mT
