@@ -29,6 +29,8 @@ ATTRIBUTORS: dict[str, str] = (
         "clue": "dubium.attribution.clue:clue",
         "delta-clue": "dubium.attribution.delta_clue:delta_clue",
         "clue-path": "dubium.attribution.clue_path:clue_path",
+        "map-variance": "dubium.attribution.map_variance:map_variance",
+        "effect-variance": "dubium.attribution.effect_variance:effect_variance",
     }
     | CONTROLS
 )

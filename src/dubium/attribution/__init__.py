@@ -6,6 +6,7 @@ from dubium.attribution.clue import clue
 from dubium.attribution.clue_path import clue_path
 from dubium.attribution.delta_clue import delta_clue
 from dubium.attribution.edges import edges
+from dubium.attribution.effect_variance import effect_variance
 from dubium.attribution.fullgrad import fullgrad
 from dubium.attribution.grad import grad
 from dubium.attribution.grad_cam import grad_cam
@@ -13,6 +14,7 @@ from dubium.attribution.guided_ig import guided_ig
 from dubium.attribution.ig import ig
 from dubium.attribution.input_grad import input_grad
 from dubium.attribution.local_contrast import local_contrast
+from dubium.attribution.map_variance import map_variance
 from dubium.attribution.random import random
 from dubium.attribution.smooth_random import smooth_random
 from dubium.attribution.smoothgrad import smoothgrad
@@ -48,6 +50,8 @@ ATTRIBUTORS: dict[str, Attributor] = (
         "clue": clue,
         "delta-clue": delta_clue,
         "clue-path": clue_path,
+        "map-variance": map_variance,
+        "effect-variance": effect_variance,
     }
     | CONTROLS
 )
@@ -63,6 +67,7 @@ __all__ = [
     "clue_path",
     "delta_clue",
     "edges",
+    "effect_variance",
     "fullgrad",
     "grad",
     "grad_cam",
@@ -70,6 +75,7 @@ __all__ = [
     "ig",
     "input_grad",
     "local_contrast",
+    "map_variance",
     "random",
     "smooth_random",
     "smoothgrad",

@@ -9,6 +9,9 @@ from torch import Tensor
 
 from dubium.types import Images
 
+WIDTHS = (1 / 16, 3 / 16)
+"""Blurs that paths start from: each sigma as a part of the image's shorter side, 2 and 6 pixels of 32."""
+
 
 def blur_matrices(
     size: int, sigmas: Float[Tensor, " n"], radius: int
@@ -50,3 +53,8 @@ def blur(x: Images, sigmas: Sequence[float]) -> Float[Tensor, "n B C H W"]:
     down, across = (blur_matrices(size, strengths, radius)[0][:, None, None] for size in x.shape[2:])
     level = x[..., :1, :1]  # rounding must not turn a constant image into one with a little contrast
     return level + down @ (x - level) @ across.mT
+
+
+def blurred_copies(x: Images) -> Float[Tensor, "n B C H W"]:
+    """Each image as blurred as paths start from: in proportion to its size."""
+    return blur(x, [width * min(x.shape[2:]) for width in WIDTHS])

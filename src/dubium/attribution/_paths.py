@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from dubium.attribution._blur import blurred_copies
 from dubium.attribution._vjp import cost, scored, slopes
 from dubium.errors import OptionError, lookup
 from dubium.types import Images, Maps, Progress, Target
@@ -14,7 +15,12 @@ Path = Callable[[slice, Int[Tensor, " n"]], Float[Tensor, "n b C H W"]]
 """Which images and which steps -> one point per step and image."""
 
 Start = str | Tensor | Sequence[Tensor]
-STARTS = {"white": 1.0, "black": 0.0}
+STARTS: dict[str, Callable[[Images], list[Images]]] = {
+    "white": lambda x: [torch.ones_like(x[:1])],
+    "black": lambda x: [torch.zeros_like(x[:1])],
+    "blur": lambda x: list(blurred_copies(x)),
+}
+"""Where paths may begin, by name."""
 
 
 def slopes_along(
@@ -59,13 +65,13 @@ def straight_line(
     return torch.cat(total) * ((x - start) / steps)[:, None]
 
 
-def starts(start: Start, x: Images) -> list[Float[Tensor, "1 C H W"]]:
-    """The images where paths may begin, each (1, C, H, W)."""
+def starts(start: Start, x: Images) -> list[Float[Tensor, "#B C H W"]]:
+    """The images where paths begin: each is one for all images of x, or one per image."""
     if isinstance(start, str):
-        return [x.new_full((1, *x.shape[1:]), lookup("start", STARTS, start))]
+        return lookup("start", STARTS, start)(x)
     many = [start] if isinstance(start, Tensor) else list(start)
     if not many:
-        raise OptionError("start is an empty list; give at least one image (C, H, W), 'white' or 'black'.")
+        raise OptionError("start is an empty list; give at least one image (C, H, W), 'white', 'black' or 'blur'.")
     for image in many:
         if not isinstance(image, Tensor) or image.shape[-3:] != x.shape[1:] or image.numel() != x[0].numel():
             given = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__

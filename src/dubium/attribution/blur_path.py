@@ -6,13 +6,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._blur import blur
+from dubium.attribution._blur import WIDTHS, blurred_copies
 from dubium.attribution._paths import slopes_along
 from dubium.attribution._vjp import DEFAULT_MEMORY
 from dubium.checks import check_number, silent
 from dubium.types import Images, Kind, Maps, Progress, Scores, Target
 
-WIDTHS = (1 / 16, 3 / 16)  # sigmas of the blurs, as parts of the image's shorter side: 2 and 6 pixels of 32
 TERMS: tuple[Kind, ...] = ("aleatoric", "epistemic")
 """The kinds that are followed along the path; total is their sum."""
 
@@ -40,8 +39,7 @@ def blur_path(
 
     def detail(images: slice, some: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
         """What the blur of each point's line takes from the images."""
-        sigmas = [width * min(x.shape[2:]) for width in WIDTHS]
-        return (x[images] - blur(x[images], sigmas))[lines[some]]
+        return (x[images] - blurred_copies(x[images]))[lines[some]]
 
     maps = []
     for images, some, slopes in slopes_along(network, x, target, path, passes, memory=memory, progress=progress):

@@ -43,7 +43,7 @@ def guided_ig(
         for first in range(0, len(pairs), size):
             image, which = pairs[first : first + size].T
             end = x[image].flatten(1)
-            begin = origin.flatten(1).expand_as(end)
+            begin = origin.expand_as(x)[image].flatten(1)
 
             def slope(at: Rows, which: Int[Tensor, " rows"] = which) -> Rows:
                 return own_slope(network, at.view(-1, *x.shape[1:]), target, which).flatten(1)
