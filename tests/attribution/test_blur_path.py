@@ -8,7 +8,9 @@ from torch import nn
 import dubium
 from dubium.attribution import blur_path, ig
 from dubium.attribution._blur import WIDTHS, blurred_copies
-from dubium.attribution.blur_path import TERMS, scale_to_scores, sum_of_terms
+from dubium.attribution._vjp import DEFAULT_MEMORY
+from dubium.attribution.blur_path import TERMS, blur_lines, rises, scale_to_scores, sum_of_terms
+from dubium.checks import silent
 from dubium.posteriors import stack
 from dubium.shares import uncertainty_target
 from tests.networks import ensemble, images, small_cnn
@@ -30,6 +32,10 @@ def scipy_copies(x):
     return [torch.from_numpy(gaussian_filter(x.numpy(), (0, 0, s, s), mode="reflect", truncate=12)) for s in sigmas]
 
 
+def lines(network, x, target, passes=16):
+    return blur_lines(network, x, target, passes=passes, memory=DEFAULT_MEMORY, progress=silent)
+
+
 def scores(networks, x):
     found = dubium.uncertainty(networks, x).scores
     return torch.stack([found[kind] for kind in TERMS], 1)
@@ -42,21 +48,22 @@ def test_the_copies_are_blurred_in_proportion_to_the_shorter_side():
 
 
 @pytest.mark.parametrize("passes", [1, 2, 7, 8])
-def test_a_linear_target_gives_weight_times_what_the_blurs_take(passes):
+def test_a_linear_target_gives_weight_times_what_each_blur_takes(passes):
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 144, 2, bias=False)).double().eval()
-    x = torch.rand(2, 3, 12, 12, dtype=torch.float64)
-    maps = blur_path(network, x, lambda z: z, passes=passes)
-    detail = x - blurred_copies(x)[: min(passes, len(WIDTHS))].mean(0)
-    exact = torch.einsum("tchw,bchw->bthw", network[1].weight.view(2, 3, 12, 12), detail)
-    torch.testing.assert_close(maps, exact, rtol=1e-9, atol=1e-12)
+    x, extras = torch.rand(2, 3, 12, 12, dtype=torch.float64), {}
+    maps = blur_path(network, x, lambda z: z, passes=passes, extras=extras)
+    details = x - blurred_copies(x)[:passes]
+    exact = torch.einsum("tchw,nbchw->nbthw", network[1].weight.view(2, 3, 12, 12), details)
+    torch.testing.assert_close(maps, exact.clamp_min(0).mean(0), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(extras["signed"], exact.mean(0), rtol=1e-9, atol=1e-12)
 
 
-def test_the_sum_converges_to_the_mean_difference_from_the_blurred_copies_at_second_order():
+def test_each_line_converges_to_the_difference_from_its_blurred_copy_at_second_order():
     networks, x = smooth_ensemble(), images(2, dtype=torch.float64)
-    exact = scores(networks, x) - torch.stack([scores(networks, copy) for copy in blurred_copies(x)]).mean(0)
+    exact = scores(networks, x) - torch.stack([scores(networks, copy) for copy in blurred_copies(x)])
     target = uncertainty_target(TERMS)
     coarse, fine, finest = (
-        (blur_path(stack(networks), x, target, passes=n).sum((2, 3)) - exact).abs().max() for n in (40, 80, 160)
+        (lines(stack(networks), x, target, n).sum((3, 4)) - exact).abs().max() for n in (80, 160, 320)
     )
     assert coarse / fine == pytest.approx(4, rel=0.25)
     assert fine / finest == pytest.approx(4, rel=0.25)
@@ -64,16 +71,22 @@ def test_the_sum_converges_to_the_mean_difference_from_the_blurred_copies_at_sec
 
 def test_it_is_ig_with_blurred_starts():
     network, x, target = stack(ensemble(small_cnn)), images(2), uncertainty_target(TERMS)
-    maps = blur_path(network, x, target, passes=6 * len(WIDTHS))
-    torch.testing.assert_close(maps, ig(network, x, target, steps=6, start="blur"), rtol=1e-4, atol=1e-7)
+    signed = lines(network, x, target, 6 * len(WIDTHS)).mean(0)
+    torch.testing.assert_close(signed, ig(network, x, target, steps=6, start="blur"), rtol=1e-4, atol=1e-7)
 
 
 def test_the_map_of_total_is_exactly_the_sum_of_the_two_others():
     network, x = stack(ensemble(small_cnn)), images(3)
-    signed = sum_of_terms(blur_path(network, x, uncertainty_target(TERMS)), ("total", "aleatoric", "epistemic"))
-    assert torch.equal(signed[:, 0], signed[:, 1] + signed[:, 2])
-    own = blur_path(network, x, uncertainty_target(("total",)))
-    torch.testing.assert_close(signed[:, :1], own, rtol=1e-3, atol=1e-6)
+    found = sum_of_terms(lines(network, x, uncertainty_target(TERMS)), ("total", "aleatoric", "epistemic"))
+    assert torch.equal(found[:, :, 0], found[:, :, 1] + found[:, :, 2])
+    own = lines(network, x, uncertainty_target(("total",)))
+    torch.testing.assert_close(found[:, :, :1], own, rtol=1e-3, atol=1e-6)
+
+
+def test_what_raises_less_what_lowers_is_the_signed_map():
+    found = lines(stack(ensemble(small_cnn)), images(2), uncertainty_target(TERMS))
+    assert (rises(found) >= 0).all()
+    torch.testing.assert_close(rises(found) - rises(-found), found.mean(0), rtol=1e-5, atol=1e-8)
 
 
 def test_a_constant_image_has_a_map_of_exactly_nothing():
@@ -83,8 +96,8 @@ def test_a_constant_image_has_a_map_of_exactly_nothing():
 
 
 def test_maps_scaled_to_scores_sum_to_them_are_uniform_without_cause_and_zero_without_doubt():
-    signed = torch.tensor([[3.0, -1.0, 1.0, 0.0], [-1.0, -2.0, 0.0, -3.0], [5.0, 1.0, 1.0, 1.0]]).view(1, 3, 2, 2)
-    maps = scale_to_scores(signed, torch.tensor([[2.0, 0.4, 0.0]]))
+    raised = torch.tensor([[3.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0], [5.0, 1.0, 1.0, 1.0]]).view(1, 3, 2, 2)
+    maps = scale_to_scores(raised, torch.tensor([[2.0, 0.4, 0.0]]))
     exact = torch.tensor([[1.5, 0.0, 0.5, 0.0], [0.1, 0.1, 0.1, 0.1], [0.0, 0.0, 0.0, 0.0]]).view(1, 3, 2, 2)
     torch.testing.assert_close(maps, exact, rtol=1e-6, atol=0)
 
@@ -94,7 +107,5 @@ def test_the_passes_are_those_asked_for_whatever_the_number_of_classes(classes):
     rows = []
     network = small_cnn(classes=classes).eval()
     network[0].register_forward_hook(lambda _layer, args, _out: rows.append(len(args[0])))
-    backward = []
-    network[0].register_full_backward_hook(lambda *_: backward.append(1))
     blur_path(stack([network]), images(3), uncertainty_target(TERMS), passes=5)
     assert sum(rows) == 3 * 5 + 1  # one image is measured first

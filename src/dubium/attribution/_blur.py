@@ -9,8 +9,8 @@ from torch import Tensor
 
 from dubium.types import Images
 
-WIDTHS = (1 / 16, 3 / 16)
-"""Blurs that paths start from: each sigma as a part of the image's shorter side, 2 and 6 pixels of 32."""
+WIDTHS = (1 / 32, 1 / 16, 1 / 8, 1 / 4)
+"""Blurs that paths start from: each sigma as a part of the image's shorter side, 1, 2, 4 and 8 pixels of 32."""
 
 
 def blur_matrices(
