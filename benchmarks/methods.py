@@ -19,7 +19,7 @@ import dubium
 from benchmarks._measure import machine, seconds
 from dubium.models import cnn, vae_dense
 from dubium.posteriors import stack
-from dubium.shares import uncertainty_target
+from dubium.shares import UncertaintyTarget
 
 IMAGES, STEPS = 16, 20
 
@@ -31,7 +31,7 @@ def posterior() -> list[nn.Module]:
 
 def plain(networks: list[nn.Module], batch: int, count: int) -> Callable[[], None]:
     """`count` forward and backward passes through all networks to the input, `batch` images at a time."""
-    whole, target = stack(networks), uncertainty_target(("epistemic",))
+    whole, target = stack(networks), UncertaintyTarget(("epistemic",))
 
     def run() -> None:
         for _ in range(0, count, batch):

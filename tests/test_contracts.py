@@ -6,12 +6,14 @@ from torch import nn
 
 import dubium
 from dubium import errors
-from dubium.attribution import ATTRIBUTORS, RELEVANCES
+from dubium.attribution import ATTRIBUTORS, CONTROLS, RELEVANCES
 from dubium.attribution._resolve import options_of
+from dubium.registry import RECOMMENDED, SCALED
 from tests.networks import ensemble, images, randomised, small_cnn
 from tests.oracles import relative_l1
 
 ALL = dubium.methods()
+NETWORK_FREE = tuple(CONTROLS)
 
 
 def explained(method, cheap, networks=None, x=None, **options):
@@ -27,7 +29,7 @@ def test_maps_have_the_right_shape_and_are_finite(method, cheap):
         assert result.maps[kind].isfinite().all()
         assert result.maps[kind].dtype == torch.float32
         assert not result.maps[kind].requires_grad
-    assert result.method == method
+    assert result.method == (RECOMMENDED if method == "auto" else method)
 
 
 @pytest.mark.parametrize("method", ALL)
@@ -43,7 +45,7 @@ def test_the_same_seed_gives_the_same_maps(method, cheap):
     assert torch.equal(first, second)
 
 
-@pytest.mark.parametrize("method", ["smoothgrad", "random", "delta-clue"])
+@pytest.mark.parametrize("method", ["smoothgrad", "random", "smooth-random", "delta-clue"])
 def test_another_seed_gives_other_maps(method, cheap):
     first, second = (explained(method, cheap, seed=seed).maps["epistemic"] for seed in (1, 2))
     assert not torch.equal(first, second)
@@ -66,7 +68,7 @@ def test_maps_do_not_depend_on_the_chunks_that_memory_forces(method, cheap):
 @pytest.mark.parametrize("method", ALL)
 def test_a_kind_asked_for_alone_is_the_same_as_in_company(method, cheap):
     together, alone = explained(method, cheap), explained(method, cheap, kinds=("total", "aleatoric"))
-    if method != "random":  # whose maps are drawn one after another
+    if method not in ("random", "smooth-random"):  # whose maps are drawn one after another
         torch.testing.assert_close(alone.maps["aleatoric"], together.maps["aleatoric"], rtol=1e-4, atol=1e-6)
 
 
@@ -93,7 +95,7 @@ def test_no_hooks_are_left_after_a_failing_target(name, cheap):
             raise RuntimeError("target failed")
         return output
 
-    if name == "random":  # which needs its target once, to count
+    if name in NETWORK_FREE or name.endswith("-variance"):  # which need their target once, to count
         calls.append(1)
     with pytest.raises(RuntimeError, match="target failed"):
         ATTRIBUTORS[name](network, images(2), broken, **cheap(name))
@@ -108,7 +110,17 @@ def test_every_relevance_gives_complete_and_positive_maps(name, cheap):
         torch.testing.assert_close(result.maps[kind].sum((1, 2)), result.scores[kind], rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("method", ["smoothgrad", "ig", "blur-ig", "guided-ig", "clue", "delta-clue", "clue-path"])
+@pytest.mark.parametrize("method", sorted(SCALED))
+def test_scaled_maps_are_positive_and_sum_to_the_scores(method, cheap):
+    result = explained(method, cheap)
+    for kind in ("total", "aleatoric", "epistemic"):
+        assert (result.maps[kind] >= 0).all()
+        torch.testing.assert_close(result.maps[kind].sum((1, 2)), result.scores[kind], rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(
+    "method", ["smoothgrad", "ig", "blur-ig", "blur-path", "guided-ig", "clue", "delta-clue", "clue-path"]
+)
 def test_slow_methods_report_progress_to_the_end(method, cheap):
     steps = []
     explained(method, cheap, progress=lambda done, total: steps.append((done, total)))
@@ -124,6 +136,8 @@ def test_the_options_are_those_of_the_design():
     assert listed["grad-cam"] == {"layer"}
     assert listed["ig"] == listed["guided-ig"] == {"steps", "start"}
     assert listed["blur-ig"] == {"steps", "sigma_max"}
+    assert listed["blur-path"] == {"passes"}
+    assert all(listed[name] == set() for name in (*CONTROLS, "map-variance", "effect-variance"))
     assert listed["delta-clue"] == {"vae", "steps", "lr", "radius", "starts"}
 
 
@@ -132,6 +146,7 @@ BAD = {
     "half a step": ({"method": "ig", "steps": 1.5}, errors.OptionError, "whole number"),
     "no samples": ({"method": "smoothgrad", "samples": 0}, errors.OptionError, "samples=0"),
     "no noise": ({"method": "smoothgrad", "sigma": 0}, errors.OptionError, "sigma=0"),
+    "no passes": ({"method": "blur-path", "passes": 0}, errors.OptionError, "passes=0"),
     "no blur": ({"method": "blur-ig", "sigma_max": -1}, errors.OptionError, "sigma_max=-1"),
     "start": ({"method": "ig", "start": "wite"}, errors.UnknownNameError, "Did you mean 'white'"),
     "start's shape": ({"method": "ig", "start": torch.zeros(1, 5, 5)}, errors.OptionError, r"\(1, 12, 12\)"),

@@ -10,7 +10,7 @@ from torch import nn
 
 import dubium
 from dubium import errors
-from dubium.attribution import _prepared_fullgrad, fullgrad
+from dubium.attribution import CONTROLS, _prepared_fullgrad, fullgrad
 from dubium.attribution._prepared_fullgrad import keep_passes
 from dubium.models import Normalized
 from dubium.softmax_share import tau1_for
@@ -280,7 +280,7 @@ def test_networks_come_back_as_they_were_after_a_failure(method, cheap):
             return x
 
     # in predicting, in measuring, in differentiating, which random maps do without
-    for allowed in (0, 1) if method == "random" else (0, 1, 2):
+    for allowed in (0, 1) if method in CONTROLS else (0, 1, 2):
         networks = [nn.Sequential(*small_cnn()[:5], Fails(allowed), *small_cnn()[5:]).eval() for _ in range(2)]
         before = state_of(networks)
         with pytest.raises(RuntimeError, match="broken on purpose"):

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dubium.shares import class_shares, uncertainty_target
+from dubium.shares import UncertaintyTarget, class_shares
 from dubium.softmax_share import own_weight, softmax_share, tau1_for
 from tests.oracles import coefficients, entropy_shares, logit_shares, uncertainties
 
@@ -53,7 +53,7 @@ def test_shares_are_never_negative_even_where_networks_are_equal():
 def test_target_equals_the_definition_and_its_gradient_equals_autograd_in_float64():
     z = logits().double().transpose(0, 1).contiguous()  # (B, S, K)
     z.requires_grad_()
-    target = uncertainty_target(("total", "aleatoric", "epistemic"))(z)
+    target = UncertaintyTarget(("total", "aleatoric", "epistemic"))(z)
     exact = torch.stack([uncertainties(one) for one in z])
     torch.testing.assert_close(target, exact, rtol=1e-12, atol=1e-13)
     for kind in range(3):
@@ -64,7 +64,7 @@ def test_target_equals_the_definition_and_its_gradient_equals_autograd_in_float6
 
 def test_target_has_finite_gradients_at_probability_one():
     z = torch.tensor([[[900.0, -900.0], [900.0, -900.0]]], requires_grad=True)
-    (gradient,) = torch.autograd.grad(uncertainty_target(("total", "epistemic"))(z).sum(), z)
+    (gradient,) = torch.autograd.grad(UncertaintyTarget(("total", "epistemic"))(z).sum(), z)
     assert gradient.isfinite().all()
 
 

@@ -13,14 +13,15 @@ from dubium.attribution._budget import keep_freed_memory, parse_memory
 from dubium.attribution._context import DEFAULT_MEMORY, Context, report_nothing
 from dubium.attribution._prepared import predict_logits
 from dubium.attribution._resolve import Method, check_options, resolve_method
+from dubium.attribution._scaling import scale_to_scores
 from dubium.attribution.fullgrad import fullgrad_gap
 from dubium.checks import check_images, check_kinds, check_maps, check_network, check_posterior
 from dubium.errors import UnknownNameError, unknown
 from dubium.explanation import Explanation, describe
 from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.stack import stack
-from dubium.registry import ATTRIBUTORS, RELEVANCES, UA_BACKPROP, method_names
-from dubium.shares import class_shares, uncertainty_target
+from dubium.registry import ATTRIBUTORS, AUTO, RECOMMENDED, RELEVANCES, UA_BACKPROP, method_names
+from dubium.shares import UncertaintyTarget, class_shares
 from dubium.types import KINDS, Attribution, Images, Kind, Logits, Maps, Posterior, Progress
 from dubium.ua_backprop import DEFAULTS, UABackprop, ua_backprop, ua_options
 
@@ -82,6 +83,9 @@ def explain(
         else:  # of the uncertainty itself, a function of all networks' logits
             logits = predict_logits(networks, x, context.memory)
             maps, extras = uncertainty_maps(attribute, networks, x, kinds, context)
+            if attribute.is_scaled and len(x):
+                scores = class_shares(logits).sum(-1)[[KINDS.index(kind) for kind in kinds]]
+                maps = scale_to_scores(maps, scores.T)
             name, used = attribute.name, {}
     about = {"method": name, "options": describe({**used, **attribute.options})}
     return assemble(logits, x, kinds, maps=maps, extras=extras, **about)
@@ -136,7 +140,8 @@ def fullgrad_completeness(network: nn.Module, x: Images, *, memory: int | str = 
 
 def choose_method(method: object, options: Mapping[str, Any], channels: int) -> tuple[Method, UABackprop | None]:
     """The method with its options; for UA-Backprop its relevance, and what it does with it."""
-    if method != UA_BACKPROP:
+    method = RECOMMENDED if isinstance(method, str) and method == AUTO else method
+    if not (isinstance(method, str) and method == UA_BACKPROP):
         if isinstance(method, str) and method not in ATTRIBUTORS:
             raise UnknownNameError(unknown("method", method, method_names()))
         return resolve_method(method, ATTRIBUTORS, "method", options), None
@@ -154,7 +159,7 @@ def uncertainty_maps(
     """An attributor on the uncertainties of all networks together."""
     if len(x) == 0:
         return Attribution(x.new_zeros(0, len(kinds), *x.shape[2:]), {})
-    found = attribute(stack(networks), x, uncertainty_target(kinds), context)
+    found = attribute(stack(networks), x, UncertaintyTarget(kinds), context)
     check_maps(found.maps, attribute.name, (len(x), len(kinds), *x.shape[2:]))
     return found
 

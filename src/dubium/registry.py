@@ -14,14 +14,35 @@ RELEVANCES: dict[str, str] = {
 }
 """Methods that explain a logit as well as an uncertainty: UA-Backprop can use them as its relevance."""
 
-ATTRIBUTORS: dict[str, str] = RELEVANCES | {
-    "clue": "dubium.attribution.clue:clue",
-    "delta-clue": "dubium.attribution.delta_clue:delta_clue",
-    "clue-path": "dubium.attribution.clue_path:clue_path",
+CONTROLS: dict[str, str] = {
     "random": "dubium.attribution.random:random",
+    "smooth-random": "dubium.attribution.smooth_random:smooth_random",
+    "edges": "dubium.attribution.edges:edges",
+    "local-contrast": "dubium.attribution.local_contrast:local_contrast",
 }
+"""Maps that know nothing of the network: what every method must beat. Never recommended to anybody."""
+
+ATTRIBUTORS: dict[str, str] = (
+    RELEVANCES
+    | {
+        "blur-path": "dubium.attribution.blur_path:blur_path",
+        "clue": "dubium.attribution.clue:clue",
+        "delta-clue": "dubium.attribution.delta_clue:delta_clue",
+        "clue-path": "dubium.attribution.clue_path:clue_path",
+        "map-variance": "dubium.attribution.map_variance:map_variance",
+        "effect-variance": "dubium.attribution.effect_variance:effect_variance",
+    }
+    | CONTROLS
+)
 """Methods `(network, x, target) -> maps`: where each function is defined."""
 
+
+SCALED = frozenset({"blur-path", "smooth-random", "edges", "local-contrast"})
+"""Methods whose maps are non-negative and are scaled to sum to the score."""
+
+AUTO = "auto"
+RECOMMENDED = "blur-path"
+"""What `method="auto"` stands for: docs/which-method.md has the evidence."""
 
 PLAIN_PREPARATION = "dubium.attribution._prepared:PlainRelevance"
 PREPARATIONS: dict[str, str] = {"fullgrad": "dubium.attribution._prepared_fullgrad:PreparedFullGrad"}
@@ -30,4 +51,4 @@ PREPARATIONS: dict[str, str] = {"fullgrad": "dubium.attribution._prepared_fullgr
 
 def method_names() -> tuple[str, ...]:
     """The names that `explain(..., method=)` takes."""
-    return UA_BACKPROP, *ATTRIBUTORS
+    return UA_BACKPROP, AUTO, *ATTRIBUTORS

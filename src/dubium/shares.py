@@ -1,7 +1,8 @@
 """U -> g: how unsure the posterior is, in nats, and how much of it each class carries (Eq. 2 to 4)."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
@@ -25,15 +26,16 @@ def class_shares(logits: Logits) -> Shares:
     return torch.stack([total, aleatoric, total - aleatoric])
 
 
-def uncertainty_target(kinds: Sequence[Kind]) -> Callable[[Float[Tensor, "B S K"]], Scores]:
-    """A target for a stacked posterior: its uncertainties, differentiable also where a probability is zero."""
+@dataclass(frozen=True)
+class UncertaintyTarget:
+    """Uncertainties of a stacked posterior in nats, (B, S, K) logits -> (B, T); smooth where a probability is 0."""
 
-    def target(logits: Float[Tensor, "B S K"]) -> Scores:
+    kinds: Sequence[Kind]
+
+    def __call__(self, logits: Float[Tensor, "B S K"]) -> Scores:
         log_probs = logits.log_softmax(-1)
         log_mean = log_probs.logsumexp(1) - math.log(logits.shape[1])
         total = -(log_mean.exp() * log_mean).sum(-1)
         aleatoric = -(log_probs.exp() * log_probs).sum(-1).mean(1)
         by_kind = {"total": total, "aleatoric": aleatoric, "epistemic": total - aleatoric}
-        return torch.stack([by_kind[kind] for kind in kinds], 1)
-
-    return target
+        return torch.stack([by_kind[kind] for kind in self.kinds], 1)

@@ -10,7 +10,7 @@ import dubium
 from dubium.attribution import fullgrad, grad_cam, smoothgrad
 from dubium.attribution.smoothgrad import gaussian_noise
 from dubium.posteriors.stack import stack
-from dubium.shares import uncertainty_target
+from dubium.shares import UncertaintyTarget
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
 from tests.oracles import fullgrad_map, relative_l1, uncertainties
 
@@ -108,7 +108,7 @@ def test_grad_cam_takes_the_convolution_executed_last_and_its_last_execution():
 def test_grad_cam_of_a_posterior_is_the_mean_over_its_networks():
     networks, x = float64_case()
     maps = dubium.explain(networks, x, method="grad-cam").maps["epistemic"]
-    target, exact = uncertainty_target(("epistemic",)), 0
+    target, exact = UncertaintyTarget(("epistemic",)), 0
     for network in networks:
         features = []
         handle = network[3].register_forward_hook(lambda _m, _a, out, features=features: features.append(out))

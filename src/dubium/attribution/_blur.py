@@ -1,11 +1,17 @@
 """Gaussian blur as two matrix products, with its exact derivative in sigma."""
 
+import math
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from dubium.gaussian_kernel import fold_kernels
 from dubium.types import Images
+
+WIDTHS = (1 / 32, 1 / 16, 1 / 8, 1 / 4)
+"""Blurs that paths start from: each sigma as a part of the image's shorter side, 1, 2, 4 and 8 pixels of 32."""
 
 
 def blur_matrices(
@@ -31,3 +37,17 @@ def blur_with_derivative(
     across, d_across = across.mT[:, None, None], d_across.mT[:, None, None]
     half = x @ across
     return down @ half, d_down @ half + down @ (x @ d_across)
+
+
+def blur(x: Images, sigmas: Sequence[float]) -> Float[Tensor, "n B C H W"]:
+    """Every image blurred at every sigma. What is the same everywhere in an image stays exactly as it is."""
+    radius = math.ceil(4 * max(sigmas))
+    strengths = torch.tensor(sigmas, dtype=x.dtype, device=x.device)
+    down, across = (blur_matrices(size, strengths, radius)[0][:, None, None] for size in x.shape[2:])
+    level = x[..., :1, :1]  # rounding must not turn a constant image into one with a little contrast
+    return level + down @ (x - level) @ across.mT
+
+
+def blurred_copies(x: Images) -> Float[Tensor, "n B C H W"]:
+    """Each image as blurred as paths start from: in proportion to its size."""
+    return blur(x, [width * min(x.shape[2:]) for width in WIDTHS])

@@ -51,6 +51,11 @@ def map_rows(x: Images, memory: int) -> int:
     return max(1, memory // (8 * (x.shape[1] + 3) * x[0, 0].nbytes)) if len(x) else 1
 
 
+def effect_images(x: Images, effects: int, memory: int) -> int:
+    """Images at a time, where each has so many gradients of its own size that are kept: they take a quarter."""
+    return max(1, min(len(x), memory // (4 * effects * x[0].nbytes)))
+
+
 class Cost(NamedTuple):
     """Bytes of a chunk: of one image in the forward pass, of one image and target (a row) in the backward pass."""
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._target import count_targets
+from dubium.attribution._controls import count_targets
 from dubium.types import Attributor, Images, Maps, Scores, Target
 
 
@@ -28,7 +28,7 @@ def captum_attributor(method: Any) -> Attributor:
     def attribute(network: nn.Module, x: Images, target: Target, *, context: Context = DEFAULT_CONTEXT) -> Maps:
         explainer = method(TargetModule(network, target))
         with torch.no_grad():
-            targets = count_targets(target, network(x[:1].clone()))
+            targets = count_targets(network, x, target)
         with torch.enable_grad():
             # a copy each time: Captum leaves gradients on the tensor it is given
             by_target = [explainer.attribute(x.clone().requires_grad_(), target=t).detach() for t in range(targets)]

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from dubium.attribution._blur import blurred_copies
 from dubium.attribution._budget import measure_cost
 from dubium.attribution._context import Context
 from dubium.attribution._gradients import gradients_at, scores_with_graph
@@ -20,7 +21,12 @@ Summand = Callable[[Float[Tensor, "n b T C H W"], slice, Int[Tensor, " n"]], Ten
 """Gradients at some points, their images and steps -> what is summed over the steps, (b, T, ...)."""
 
 Start = str | Tensor | Sequence[Tensor]
-STARTS = {"white": 1.0, "black": 0.0}
+STARTS: dict[str, Callable[[Images], list[Images]]] = {
+    "white": lambda x: [torch.ones_like(x[:1])],
+    "black": lambda x: [torch.zeros_like(x[:1])],
+    "blur": lambda x: list(blurred_copies(x)),
+}
+"""Where paths may begin, by name."""
 
 
 def sum_along_path(
@@ -67,13 +73,13 @@ def integrate_line(
     return gradients * ((x - start) / steps)[:, None]
 
 
-def start_images(start: Start, x: Images) -> list[Float[Tensor, "1 C H W"]]:
-    """The images where paths may begin, each (1, C, H, W)."""
+def start_images(start: Start, x: Images) -> list[Float[Tensor, "_ C H W"]]:
+    """The images where paths may begin: each is one image for all, or one for each image of x."""
     if isinstance(start, str):
-        return [x.new_full((1, *x.shape[1:]), lookup("start", STARTS, start))]
+        return lookup("start", STARTS, start)(x)
     many = [start] if isinstance(start, Tensor) else list(start)
     if not many:
-        raise OptionError("start is an empty list; give at least one image (C, H, W), 'white' or 'black'.")
+        raise OptionError("start is an empty list; give at least one image (C, H, W), 'white', 'black' or 'blur'.")
     for image in many:
         if not isinstance(image, Tensor) or image.shape[-3:] != x.shape[1:] or image.numel() != x[0].numel():
             given = tuple(image.shape) if isinstance(image, Tensor) else type(image).__name__

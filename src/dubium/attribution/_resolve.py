@@ -14,7 +14,7 @@ from dubium.attribution._captum import captum_attributor
 from dubium.attribution._context import Context
 from dubium.attribution._target import target_part
 from dubium.errors import UnknownNameError, lookup, unknown
-from dubium.registry import PLAIN_PREPARATION, PREPARATIONS
+from dubium.registry import PLAIN_PREPARATION, PREPARATIONS, SCALED
 from dubium.types import Attribution, Attributor, Images, Maps, Posterior, Target
 
 CONTEXT = "context"
@@ -28,6 +28,7 @@ class Method:
     function: Attributor
     options: Mapping[str, Any]
     preparation: str = PLAIN_PREPARATION  # where the `PreparedRelevance` that it becomes is defined
+    is_scaled: bool = False  # whether its maps are to be scaled to the scores
 
     def __call__(self, network: nn.Module, x: Images, target: Target, context: Context) -> Attribution:
         """The maps of each target, and whatever else the method finds."""
@@ -53,7 +54,7 @@ def resolve_method(what: object, table: Mapping[str, str], noun: str, options: M
         preparation = PREPARATIONS.get(name, PLAIN_PREPARATION)
     defaults = options_of(function)
     check_options(name, defaults, options)
-    return Method(name, function, {**defaults, **options}, preparation)
+    return Method(name, function, {**defaults, **options}, preparation, name in SCALED and name in table)
 
 
 def load_function(path: str) -> Attributor:

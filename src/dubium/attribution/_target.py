@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dubium.types import Scores, Target
+from dubium.types import Target
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,3 @@ def target_part(target: Target, images: slice | Tensor) -> Target:
     """The target of some of the images, a slice or their numbers. A plain function is the same for all images."""
     part = getattr(target, "part", None)
     return target if part is None else part(images)
-
-
-def count_targets(target: Target, output: Tensor) -> int:
-    """T, from the network's output for the first image."""
-    scores: Scores = target_part(target, slice(1))(output[:1])
-    return scores.shape[1]

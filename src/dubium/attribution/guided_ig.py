@@ -44,7 +44,7 @@ def guided_ig(
         for first in range(0, len(pairs), size):
             image, which = pairs[first : first + size].T
             end = x[image].flatten(1)
-            begin = origin.flatten(1).expand_as(end)
+            begin = origin.expand_as(x)[image].flatten(1)
 
             own = target_part(target, image)
 

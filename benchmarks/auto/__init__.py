@@ -1,0 +1,1 @@
+"""How the method behind `method="auto"` was chosen, and on which images it was judged."""

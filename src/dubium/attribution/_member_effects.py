@@ -1,0 +1,32 @@
+"""What each network of a posterior says about every class, pixel by pixel: for methods that compare networks."""
+
+from collections.abc import Iterator
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from dubium.attribution._budget import effect_images
+from dubium.attribution._gradients import batched_vjp
+from dubium.posteriors.stack import Stack
+from dubium.types import Images
+
+
+def member_effects(
+    network: nn.Module, x: Images, detail: Images, memory: int
+) -> Iterator[tuple[slice, Float[Tensor, "S b K H W"]]]:
+    """`sum over channels of detail * dp_k/dx` of each network's class probabilities p_k: some images at a time.
+
+    A network that is not a stack is a posterior of one.
+    """
+    members = list(network.networks) if isinstance(network, Stack) else [network]
+    classes = probabilities(members[0](x[:1].clone())).shape[1]
+    size = effect_images(x, len(members) * classes, memory)
+    for first in range(0, len(x), size):
+        some = slice(first, min(len(x), first + size))
+        slopes = (batched_vjp(member, x[some], probabilities, memory=memory // 2) for member in members)
+        yield some, torch.stack([torch.einsum("bkchw,bchw->bkhw", slope, detail[some]) for slope in slopes])
+
+
+def probabilities(logits: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:
+    return logits.softmax(-1)

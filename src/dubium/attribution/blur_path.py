@@ -1,0 +1,86 @@
+"""Paths from blurred copies: integrated gradients that start from the image itself, out of focus.
+
+For each blur sigma, `E_sigma(x) = (x - x_sigma) * mean over a of dU(x_sigma + a (x - x_sigma)) / dx`, summed over
+channels: which pixels raise the uncertainty, and which lower it, while the detail that the blur took comes back. As the
+points on the line grow in number, its sum converges to `U(x) - U(x_sigma)`. The signed map is the mean of E_sigma over
+the blurs. The map is the mean of their positive parts: what raises doubt at one scale is not cancelled at another.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from dubium.attribution._blur import WIDTHS, blurred_copies
+from dubium.attribution._context import DEFAULT_CONTEXT, Context
+from dubium.attribution._paths import sum_along_path
+from dubium.checks import check_number
+from dubium.shares import UncertaintyTarget
+from dubium.types import Attribution, Images, Kind, Maps, Target
+
+TERMS: tuple[Kind, ...] = ("aleatoric", "epistemic")
+"""The kinds that are followed along the paths; total is their sum."""
+
+Lines = Float[Tensor, "B lines T H W"]
+"""E_sigma of every blur."""
+
+
+def blur_path(
+    network: nn.Module, x: Images, target: Target, *, passes: int = 16, context: Context = DEFAULT_CONTEXT
+) -> Attribution:
+    """Credit each pixel with what it raises each target by, while x comes into focus from some blurred copies.
+
+    `passes` is the number of points on all lines together. The signed maps are among the extras.
+    """
+    if isinstance(target, UncertaintyTarget):
+        terms = tuple(kind for kind in TERMS if kind in target.kinds or "total" in target.kinds)
+        lines = blur_lines(network, x, UncertaintyTarget(terms), passes, context)
+        lines = sum_of_terms(lines, terms, target.kinds)
+    else:
+        lines = blur_lines(network, x, target, passes, context)
+    return Attribution(rises(lines), {"signed": lines.mean(1)})
+
+
+def blur_lines(network: nn.Module, x: Images, target: Target, passes: int, context: Context) -> Lines:
+    """E_sigma of every target, line by line."""
+    check_number("passes", passes, whole=True)
+    line, place, weight = points_on_lines(passes, x)
+
+    def detail(images: slice, some: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
+        """What the blur of each point's line takes from the images."""
+        return (x[images] - blurred_copies(x[images]))[line[some]]
+
+    def points(images: slice, some: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
+        return x[images] - (1 - place[some]).view(-1, 1, 1, 1, 1) * detail(images, some)
+
+    def credit(gradients: Float[Tensor, "n b T C H W"], images: slice, some: Int[Tensor, " n"]) -> Lines:
+        credits = torch.einsum("n,nbtchw,nbchw->bnthw", weight[some], gradients, detail(images, some))
+        lines = credits.new_zeros(len(credits), int(line.max()) + 1, *credits.shape[2:])
+        return lines.index_add_(1, line[some], credits)
+
+    return sum_along_path(network, x, target, points, passes, credit, context)
+
+
+def points_on_lines(
+    passes: int, x: Images
+) -> tuple[Int[Tensor, " passes"], Float[Tensor, " passes"], Float[Tensor, " passes"]]:
+    """For each point: its line, its place there from 0 (blurred) to 1 (x), and its weight. Each line has midpoints."""
+    numbers = torch.arange(passes, device=x.device)
+    lines = min(len(WIDTHS), passes)
+    line = numbers % lines
+    steps = line.bincount()[line].to(x)
+    return line, (numbers // lines + 0.5) / steps, 1 / steps
+
+
+def sum_of_terms(
+    lines: Float[Tensor, "B lines terms H W"], terms: Sequence[Kind], kinds: Sequence[Kind]
+) -> Float[Tensor, "B lines kinds H W"]:
+    """The lines of `kinds`, from those of the terms: total is exactly the sum of the other two."""
+    by_kind = dict(zip(terms, lines.unbind(2), strict=True))
+    return torch.stack([by_kind[kind] if kind in by_kind else lines.sum(2) for kind in kinds], 2)
+
+
+def rises(lines: Lines) -> Maps:
+    """The mean of the lines' positive parts. The same with `-lines` is what lowers the targets."""
+    return lines.clamp_min(0).mean(1)

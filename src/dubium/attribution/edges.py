@@ -1,0 +1,19 @@
+"""Edges of the image (Sobel): a control that knows the image, but no network."""
+
+import torch
+from torch import nn
+from torch.nn.functional import conv2d, pad
+
+from dubium.attribution._controls import repeat_for_targets
+from dubium.types import Images, Maps, Target
+
+SOBEL = ((-1.0, 0.0, 1.0), (-2.0, 0.0, 2.0), (-1.0, 0.0, 1.0))
+
+
+def edges(network: nn.Module, x: Images, target: Target) -> Maps:
+    """The length of the image's gradient by Sobel's filters, mean over channels."""
+    across = torch.tensor(SOBEL, dtype=x.dtype, device=x.device)
+    filters = torch.stack([across, across.mT])[:, None]
+    framed = pad(x, (1, 1, 1, 1), mode="replicate").flatten(0, 1)[:, None]  # channels apart
+    lengths = conv2d(framed, filters).square().sum(1).sqrt().view_as(x)
+    return repeat_for_targets(lengths.mean(1), network, x, target)

@@ -1,0 +1,111 @@
+"""The path from blurred copies: exact on linear targets, complete in the limit, and its kinds add up."""
+
+import pytest
+import torch
+from scipy.ndimage import gaussian_filter
+from torch import nn
+
+import dubium
+from dubium.attribution import blur_path, ig
+from dubium.attribution._blur import WIDTHS, blurred_copies
+from dubium.attribution._context import DEFAULT_CONTEXT
+from dubium.attribution._scaling import scale_to_scores
+from dubium.attribution.blur_path import TERMS, blur_lines, rises, sum_of_terms
+from dubium.posteriors import stack
+from dubium.shares import UncertaintyTarget
+from tests.networks import ensemble, images, small_cnn
+
+
+def smooth_ensemble():
+    """Networks without kinks, so that the order of a rule shows."""
+
+    def make():
+        layers = (nn.Conv2d(1, 4, 3), nn.Tanh(), nn.Conv2d(4, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(256, 4))
+        return nn.Sequential(*layers)
+
+    return [network.double() for network in ensemble(make)]
+
+
+def scipy_copies(x):
+    """Independent of dubium's blur; wide kernels, as the tests' tolerance needs."""
+    sigmas = [width * min(x.shape[2:]) for width in WIDTHS]
+    return [torch.from_numpy(gaussian_filter(x.numpy(), (0, 0, s, s), mode="reflect", truncate=12)) for s in sigmas]
+
+
+def lines(network, x, target, passes=16):
+    return blur_lines(network, x, target, passes, DEFAULT_CONTEXT)
+
+
+def scores(networks, x):
+    found = dubium.uncertainty(networks, x).scores
+    return torch.stack([found[kind] for kind in TERMS], 1)
+
+
+def test_the_copies_are_blurred_in_proportion_to_the_shorter_side():
+    for size in ((16, 16), (32, 40), (96, 64)):
+        x = torch.rand(2, 3, *size, dtype=torch.float64)
+        torch.testing.assert_close(blurred_copies(x), torch.stack(scipy_copies(x)), rtol=0, atol=2e-4)
+
+
+@pytest.mark.parametrize("passes", [1, 2, 7, 8])
+def test_a_linear_target_gives_weight_times_what_each_blur_takes(passes):
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 144, 2, bias=False)).double().eval()
+    x = torch.rand(2, 3, 12, 12, dtype=torch.float64)
+    maps, extras = blur_path(network, x, lambda z: z, passes=passes)
+    details = x - blurred_copies(x)[:passes]
+    exact = torch.einsum("tchw,nbchw->nbthw", network[1].weight.view(2, 3, 12, 12), details)
+    torch.testing.assert_close(maps, exact.clamp_min(0).mean(0), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(extras["signed"], exact.mean(0), rtol=1e-9, atol=1e-12)
+
+
+def test_each_line_converges_to_the_difference_from_its_blurred_copy_at_second_order():
+    networks, x = smooth_ensemble(), images(2, dtype=torch.float64)
+    exact = scores(networks, x)[:, None] - torch.stack([scores(networks, copy) for copy in blurred_copies(x)], 1)
+    target = UncertaintyTarget(TERMS)
+    coarse, fine, finest = (
+        (lines(stack(networks), x, target, n).sum((3, 4)) - exact).abs().max() for n in (80, 160, 320)
+    )
+    assert coarse / fine == pytest.approx(4, rel=0.25)
+    assert fine / finest == pytest.approx(4, rel=0.25)
+
+
+def test_it_is_ig_with_blurred_starts():
+    network, x, target = stack(ensemble(small_cnn)), images(2), UncertaintyTarget(TERMS)
+    signed = lines(network, x, target, 6 * len(WIDTHS)).mean(1)
+    torch.testing.assert_close(signed, ig(network, x, target, steps=6, start="blur"), rtol=1e-4, atol=1e-7)
+
+
+def test_the_map_of_total_is_exactly_the_sum_of_the_two_others():
+    network, x = stack(ensemble(small_cnn)), images(3)
+    found = sum_of_terms(lines(network, x, UncertaintyTarget(TERMS)), TERMS, ("total", "aleatoric", "epistemic"))
+    assert torch.equal(found[:, :, 0], found[:, :, 1] + found[:, :, 2])
+    own = lines(network, x, UncertaintyTarget(("total",)))
+    torch.testing.assert_close(found[:, :, :1], own, rtol=1e-3, atol=1e-6)
+
+
+def test_what_raises_less_what_lowers_is_the_signed_map():
+    found = lines(stack(ensemble(small_cnn)), images(2), UncertaintyTarget(TERMS))
+    assert (rises(found) >= 0).all()
+    torch.testing.assert_close(rises(found) - rises(-found), found.mean(1), rtol=1e-5, atol=1e-8)
+
+
+def test_a_constant_image_has_a_map_of_exactly_nothing():
+    x = torch.full((1, 3, 24, 24), 0.3) + torch.tensor([0.0, 0.1, 0.37])[:, None, None]
+    network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 576, 4)).eval()
+    assert torch.equal(blur_path(network, x, lambda z: z).maps, torch.zeros(1, 4, 24, 24))
+
+
+def test_maps_scaled_to_scores_sum_to_them_are_uniform_without_cause_and_zero_without_doubt():
+    raised = torch.tensor([[3.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0], [5.0, 1.0, 1.0, 1.0]]).view(1, 3, 2, 2)
+    maps = scale_to_scores(raised, torch.tensor([[2.0, 0.4, 0.0]]))
+    exact = torch.tensor([[1.5, 0.0, 0.5, 0.0], [0.1, 0.1, 0.1, 0.1], [0.0, 0.0, 0.0, 0.0]]).view(1, 3, 2, 2)
+    torch.testing.assert_close(maps, exact, rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("classes", [3, 60])
+def test_the_passes_are_those_asked_for_whatever_the_number_of_classes(classes):
+    rows = []
+    network = small_cnn(classes=classes).eval()
+    network[0].register_forward_hook(lambda _layer, args, _out: rows.append(len(args[0])))
+    blur_path(stack([network]), images(3), UncertaintyTarget(TERMS), passes=5)
+    assert sum(rows) == 3 * 5 + 1  # one image is measured first

@@ -1,0 +1,51 @@
+"""Variances over networks, against plain loops with autograd."""
+
+import torch
+from torch import nn
+
+import dubium
+from dubium.attribution import effect_variance, map_variance
+from dubium.attribution._blur import blurred_copies
+from dubium.posteriors import stack
+from dubium.shares import UncertaintyTarget
+from tests.networks import ensemble
+
+X = torch.rand(2, 3, 8, 8, dtype=torch.float64)
+KINDS = UncertaintyTarget(("total", "epistemic"))
+
+
+def networks():
+    def make():
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Tanh(), nn.Flatten(), nn.Linear(144, 5))
+
+    return [network.double() for network in ensemble(make)]
+
+
+def effects(members, x, detail):
+    """(S, B, K, H, W), one product at a time."""
+    found = torch.zeros(len(members), len(x), 5, 8, 8, dtype=torch.float64)
+    for s, member in enumerate(members):
+        for b in range(len(x)):
+            for k in range(5):
+                at = x[b : b + 1].clone().requires_grad_()
+                member(at).softmax(-1)[0, k].backward()
+                found[s, b, k] = (at.grad[0] * detail[b]).sum(0)
+    return found
+
+
+def test_map_variance_is_that_of_gradient_times_input():
+    exact = effects(networks(), X, X).var(0, correction=0).sum(1)
+    torch.testing.assert_close(map_variance(stack(networks()), X, KINDS), exact[:, None].expand(-1, 2, -1, -1))
+
+
+def test_effect_variance_is_the_second_order_form_of_the_mutual_information():
+    members = networks()
+    found = effects(members, X, X - blurred_copies(X).mean(0))
+    means = torch.stack([member(X).softmax(-1) for member in members]).mean(0).detach()
+    exact = (found.var(0, correction=0) / (2 * means[:, :, None, None])).sum(1)
+    torch.testing.assert_close(effect_variance(stack(members), X, KINDS)[:, 1], exact)
+
+
+def test_one_network_differs_from_none():
+    result = dubium.explain(networks()[:1], X, method="effect-variance", kinds="total")
+    assert torch.equal(result.maps["total"], torch.zeros(2, 8, 8, dtype=torch.float64))
