@@ -7,7 +7,7 @@ from torch import Tensor
 from dubium.data import Dataset
 from dubium.evaluation.metrics.calibration import predictive_metrics
 from dubium.training.attention import MITIGATION, Normalisation, Space, mitigate
-from dubium.training.loop import network_for, predict_logits
+from dubium.training.loop import dataset_logits, network_for
 from dubium.training.recipe import Recipe
 
 
@@ -46,4 +46,4 @@ def train_arm(
         recipe=recipe,
         seed=seed,
     )
-    return predictive_metrics(predict_logits(trained, test), test.labels)
+    return predictive_metrics(dataset_logits(trained, test), test.labels)
