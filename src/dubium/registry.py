@@ -24,7 +24,9 @@ ATTRIBUTORS: dict[str, str] = RELEVANCES | {
 
 
 PLAIN_PREPARATION = "dubium.attribution._prepared:PlainRelevance"
-PREPARATIONS: dict[str, str] = {"fullgrad": "dubium.attribution._prepared_fullgrad:PreparedFullGrad"}
+PREPARATIONS: dict[str, str] = {
+    "fullgrad": "dubium.attribution._prepared_fullgrad:PreparedFullGrad",
+}
 """Relevances that UA-Backprop can have faster than by calls of their functions."""
 
 
