@@ -111,7 +111,7 @@ def test_one_images_way_is_drawn_as_it_is_called():
 def list_blocks(heading):
     """(path, where, anchor, code) for each block of code of a list, in order."""
     body = TEXT.partition(f"\n### {heading}\n")[2].partition("\n### ")[0]
-    parts = re.split(r"^ *```python\n(.*?)^ *```$", body, flags=re.DOTALL | re.MULTILINE)
+    parts = re.split(r"^ *```(?:python|text)\n(.*?)^ *```$", body, flags=re.DOTALL | re.MULTILINE)
     path = None
     for words, code in zip(parts[::2], parts[1::2], strict=False):
         path = (re.findall(r"`((?:src|tests)/\S+\.py)`", words) or [path])[-1]
@@ -127,7 +127,7 @@ def follow(heading, root):
             assert not file.exists(), f"{path} is there already"
             file.write_text(code)
         elif where == "end":
-            file.write_text(file.read_text() + code)
+            file.write_text(f"{file.read_text()}\n\n{code}")
         else:
             lines = file.read_text().splitlines(keepends=True)
             (at,) = [number for number, line in enumerate(lines) if line.strip() == anchor]

@@ -17,7 +17,7 @@ FILES = {path.name for folder in ("src", "tests", "benchmarks") for path in (ROO
 
 def page_text(page):
     """The page without the code of numbered lists, whose made-up names `test_architecture.py` brings to life."""
-    return re.sub(r"^   ```python\n.*?^   ```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"^   ```(?:python|text)\n.*?^   ```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
 
 
 def resolve(name):
