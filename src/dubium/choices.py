@@ -1,6 +1,12 @@
 """Names that options take. No torch here: the command line lists them without importing what computes."""
 
-DATASETS = ("mnist", "fashion-mnist", "svhn", "cifar-10", "cifar-100")
+DATASETS = (
+    "mnist",
+    "fashion-mnist",
+    "svhn",
+    "cifar-10",
+    "cifar-100",
+)
 """The published datasets, the keys of `dubium.data.SOURCES`."""
 
 DEMO = "demo"

@@ -24,7 +24,12 @@ FORMAT = 1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Explanation:
-    """How unsure a posterior is about each image, and which pixels make it so; `scores` and `maps` go by kind."""
+    """How unsure a posterior is about each image, and which pixels make it so; `scores` and `maps` go by kind.
+
+    >>> zeros = {"total": torch.zeros(2, 4, 4)}
+    >>> Explanation({"total": torch.zeros(2)}, zeros, torch.rand(2, 3), torch.rand(5, 2, 3), "grad", {})
+    Explanation(grad: 2 images, 5 networks, 3 classes, maps of total)
+    """
 
     scores: dict[str, Tensor]  # (B,) nats
     maps: dict[str, Tensor]  # (B, H, W)
@@ -81,7 +86,21 @@ class Explanation:
 
 
 def load(path: Path | str) -> Explanation:
-    """Read what `Explanation.save` wrote."""
+    """Read what `Explanation.save` wrote.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The explanation, its tensors on the CPU.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> result = Explanation({"total": torch.ones(1)}, {}, torch.rand(1, 3), torch.rand(5, 1, 3), "uncertainty", {})
+    >>> with TemporaryDirectory() as folder:
+    ...     result.save(f"{folder}/doubt.safetensors")
+    ...     load(f"{folder}/doubt.safetensors").scores
+    {'total': tensor([1.])}
+    """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"There is no file {path}.")

@@ -45,7 +45,9 @@ RECOMMENDED = "blur-path"
 """What `method="auto"` stands for: docs/which-method.md has the evidence."""
 
 PLAIN_PREPARATION = "dubium.attribution._prepared:PlainRelevance"
-PREPARATIONS: dict[str, str] = {"fullgrad": "dubium.attribution._prepared_fullgrad:PreparedFullGrad"}
+PREPARATIONS: dict[str, str] = {
+    "fullgrad": "dubium.attribution._prepared_fullgrad:PreparedFullGrad",
+}
 """Relevances that UA-Backprop can have faster than by calls of their functions."""
 
 

@@ -55,12 +55,12 @@ def class_maps_by_calls(
 ) -> Iterator[ClassMaps]:
     """Relevance maps of the classes that have any weight, by calls of the method, of networks with their numbers."""
     rows = map_rows(x, context.memory)
-    silent = replace(context, progress=report_nothing, signed=False)
+    as_relevance = replace(context, progress=report_nothing, signed=False)
     for s, network in numbered:
         for images in image_slices(weights[s], rows):
             for target in class_targets(weights[s][:, images], rows):
                 own = target(weights[s][:, images])
-                maps = method(network, x[images], target, silent).maps
+                maps = method(network, x[images], target, as_relevance).maps
                 check_maps(maps, "The relevance", (*own.shape[1:], *x.shape[2:]))
                 yield ClassMaps(slice(s, s + 1), images, own[None], maps[None])
 

@@ -65,9 +65,9 @@ def load_function(path: str) -> Attributor:
 
 
 def image_by_image(function: Attributor) -> Attributor:
-    """A function of the user's, which need not know targets that differ from image to image.
+    """A user's function, called image by image where the target selects different classes for each image.
 
-    It gets such images one at a time, each with a target that is the same for any number of copies.
+    The function then always gets a target that is one function of the logits, as its author expects.
     """
 
     @wraps(function)

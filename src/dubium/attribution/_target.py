@@ -24,7 +24,7 @@ class LogitTarget:
         return isinstance(self.classes, Tensor) and self.classes.ndim == 2
 
     def part(self, images: slice | Tensor) -> "LogitTarget":
-        """The target of some of the images; of one image, a target that any number of its copies share."""
+        """The target of some of the images; a single image's classes, (T,), also fit a batch of its copies."""
         if not (isinstance(self.classes, Tensor) and self.classes.ndim == 2):
             return self
         rows = self.classes[images]

@@ -16,7 +16,7 @@ Reader = Callable[[Sequence[Path]], tuple[NDArray[np.uint8], NDArray[np.int64]]]
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """One official form of a dataset: the files of each split, and the reader that takes them in that order."""
 
     splits: Mapping[str, tuple[str, ...]]
@@ -46,7 +46,7 @@ class DatasetSource:
     classes: tuple[str, ...]
     published: Mapping[str, int]
     folders: tuple[str, ...]
-    layouts: tuple[Layout, ...]
+    layouts: tuple[FileLayout, ...]
     downloads: tuple[Download, ...]
     md5: Mapping[str, str]
 
@@ -72,7 +72,7 @@ def idx_source(
         classes,
         {"train": 60_000, "test": 10_000},
         folders,
-        (Layout(splits, read_pair), Layout(plain, read_pair)),
+        (FileLayout(splits, read_pair), FileLayout(plain, read_pair)),
         tuple(Download(name, digest, tuple(mirror + name for mirror in mirrors)) for name, digest in md5.items()),
         md5,
     )
@@ -136,7 +136,7 @@ SOURCES: dict[str, DatasetSource] = {
         DIGITS,
         {"train": 73_257, "test": 26_032},
         ("svhn", "SVHN", "."),
-        (Layout({"train": ("train_32x32.mat",), "test": ("test_32x32.mat",)}, read_svhn),),
+        (FileLayout({"train": ("train_32x32.mat",), "test": ("test_32x32.mat",)}, read_svhn),),
         tuple(
             Download(name, digest, (f"http://ufldl.stanford.edu/housenumbers/{name}",))
             for name, digest in SVHN_MD5.items()
@@ -151,8 +151,8 @@ SOURCES: dict[str, DatasetSource] = {
         {"train": 50_000, "test": 10_000},
         ("cifar-10-batches-py", "cifar-10-batches-bin", "cifar-10", "cifar10", "."),
         (
-            Layout({"train": CIFAR10_BATCHES, "test": ("test_batch",)}, read_python),
-            Layout({"train": tuple(f"{n}.bin" for n in CIFAR10_BATCHES), "test": ("test_batch.bin",)}, read_binary),
+            FileLayout({"train": CIFAR10_BATCHES, "test": ("test_batch",)}, read_python),
+            FileLayout({"train": tuple(f"{n}.bin" for n in CIFAR10_BATCHES), "test": ("test_batch.bin",)}, read_binary),
         ),
         (
             Download(
@@ -171,7 +171,7 @@ SOURCES: dict[str, DatasetSource] = {
         CIFAR100,
         {"train": 50_000, "test": 10_000},
         ("cifar-100-python", "cifar-100", "cifar100", "."),
-        (Layout({"train": ("train",), "test": ("test",)}, read_python),),
+        (FileLayout({"train": ("train",), "test": ("test",)}, read_python),),
         (
             Download(
                 "cifar-100-python.tar.gz",

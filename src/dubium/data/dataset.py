@@ -14,6 +14,11 @@ class Dataset:
 
     `images` are uint8 from 0 to 255, or float32 from 0 to 1; `labels` index `classes`. `split` is "all" where the
     source knows no train and test.
+
+    >>> bytes_of_images, labels = torch.zeros(3, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 0])
+    >>> data = Dataset(bytes_of_images, labels, ("cat", "dog"), "mine", "all")
+    >>> len(data), data.shape, data.batch([0, 2]).dtype, data.subset(slice(2)).labels.tolist()
+    (3, (1, 2, 2), torch.float32, [0, 1])
     """
 
     images: Shaped[Tensor, "N C H W"]

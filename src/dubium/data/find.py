@@ -5,22 +5,30 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from dubium.data.catalog import SOURCES, DatasetSource, Layout
+from dubium.data.catalog import SOURCES, DatasetSource, FileLayout
 from dubium.errors import DataNotFoundError
 
 
 def data_folders() -> list[Path]:
-    """The folders of `DUBIUM_DATA` (separated as in `PATH`), then the one that downloads go to."""
+    """The folders of `DUBIUM_DATA` (separated as in `PATH`), then the one that downloads go to.
+
+    >>> data_folders()[-1] == cache_folder()
+    True
+    """
     named = [Path(part).expanduser() for part in os.environ.get("DUBIUM_DATA", "").split(os.pathsep) if part]
     return [*named, cache_folder()]
 
 
 def cache_folder() -> Path:
-    """Where downloads go if no other folder is named."""
+    """Where downloads go if no other folder is named: `dubium/data` in the user's cache.
+
+    >>> cache_folder().parts[-2:]
+    ('dubium', 'data')
+    """
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dubium" / "data"
 
 
-def find_files(name: str, split: str, folders: Sequence[Path]) -> tuple[Layout, list[Path]]:
+def find_files(name: str, split: str, folders: Sequence[Path]) -> tuple[FileLayout, list[Path]]:
     """The files of one split, in the first folder that has them all."""
     source = SOURCES[name]
     incomplete: list[str] = []

@@ -84,6 +84,10 @@ def band(
 
     Returns:
         The statistic, the low and the high end of its interval, each (steps,); other arguments as of `bootstrap`.
+
+    Example:
+        >>> [end.tolist() for end in band(np.ones((5, 3)), median)]
+        [[1.0, 1.0, 1.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]]
     """
     estimates = resample_statistic([_check_not_empty(values)], statistic, resamples, seed)[0]
     low, high = np.quantile(estimates, [(1 - level) / 2, (1 + level) / 2], axis=0)
@@ -107,6 +111,14 @@ def compare(
         b: of the same images, in the same order.
         statistic: `(values, axis) -> numbers`.
         per_image: the numbers to test where `a` and `b` are curves.
+
+    Returns:
+        The difference with its interval, p and effect of the test, and the number of pairs.
+
+    Example:
+        >>> found = compare(np.array([2.0, 3.0, 4.0, 5.0, 6.0]), np.ones(5), mean)
+        >>> found.difference.value, found.p, found.effect
+        (3.0, 0.0625, 1.0)
     """
     if len(a) != len(b):
         raise OptionError(f"{len(a)} and {len(b)} values cannot be paired; both must be of the same images.")
@@ -165,7 +177,13 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def mean_interval(values: Array, *, level: float = LEVEL) -> Interval:
-    """Mean of a few runs with Student's interval; a bootstrap of five numbers would be far too narrow."""
+    """Mean of a few runs with Student's interval; a bootstrap of five numbers would be far too narrow.
+
+    Example:
+        >>> found = mean_interval(np.array([1.0, 2.0, 3.0]))
+        >>> found.value, round(found.low, 2), round(found.high, 2)
+        (2.0, -0.48, 4.48)
+    """
     value, count = float(np.mean(_check_not_empty(values))), len(values)
     if count == 1:
         return Interval(value, value, value)

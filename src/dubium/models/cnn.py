@@ -28,7 +28,11 @@ def cnn(
 def cnn3(
     channels: int = 1, classes: int = 10, *, filters: int = 32, units: int = 128, size: int = 28, dropout: float = 0.5
 ) -> nn.Sequential:
-    """`cnn` with a third dense layer: the network of the mitigation experiments."""
+    """`cnn` with a third dense layer: the network of the mitigation experiments.
+
+    >>> [name for name, _ in cnn3().named_children()][-2:]
+    ['relu_dense2', 'dense3']
+    """
     return nn.Sequential(
         OrderedDict(
             _features(channels, filters, size, dropout)
@@ -41,7 +45,12 @@ def cnn3(
 
 
 class SvhnCnn(nn.Module):
-    """Four times convolution, ReLU and pooling, then two dense layers."""
+    """Four times convolution, ReLU and pooling, then two dense layers.
+
+    >>> import torch
+    >>> SvhnCnn(classes=5)(torch.rand(2, 3, 32, 32)).shape
+    torch.Size([2, 5])
+    """
 
     def __init__(
         self, channels: int = 3, classes: int = 10, *, size: int = 32, units: int = 64, dropout: float = 0.0

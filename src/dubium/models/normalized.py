@@ -9,7 +9,16 @@ from dubium.errors import OptionError
 
 
 class Normalized(nn.Module):
-    """`network((x - mean) / std)`, per channel. The state dict holds `network`'s tensors only."""
+    """`network((x - mean) / std)`, per channel. The state dict holds `network`'s tensors only.
+
+    Args:
+        network: what sees standardised images.
+        mean: one number, or one per channel.
+        std: likewise, above 0.
+
+    >>> Normalized(nn.Identity(), mean=0.5, std=0.25)(torch.ones(1, 1, 1, 1)).item()
+    2.0
+    """
 
     def __init__(self, network: nn.Module, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
         super().__init__()

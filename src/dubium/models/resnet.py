@@ -12,7 +12,17 @@ Shortcut = Literal["conv", "pad"]
 
 
 class ResNet(nn.Module):
-    """A 3 x 3 convolution, one stage of blocks per width (halving the image from the second on), pooling, `linear`."""
+    """A 3 x 3 convolution, one stage of blocks per width (halving the image from the second on), pooling, `linear`.
+
+    Args:
+        widths: channels of each stage.
+        blocks: in each stage.
+        shortcut: around a block that changes the shape: "conv" (1 x 1 convolution) or "pad" (no parameters).
+
+    >>> import torch
+    >>> ResNet([4, 8], blocks=1, classes=3)(torch.rand(2, 3, 16, 16)).shape
+    torch.Size([2, 3])
+    """
 
     def __init__(
         self,
@@ -91,7 +101,11 @@ def _projection(before: int, after: int, stride: int) -> nn.Sequential:
 
 
 def resnet18(channels: int = 3, classes: int = 10, *, width: int = 64, dropout: float = 0.0) -> ResNet:
-    """ResNet-18 whose first convolution keeps the resolution, as usual for 32 x 32 images."""
+    """ResNet-18 whose first convolution keeps the resolution, as usual for 32 x 32 images.
+
+    >>> resnet18(width=8).linear
+    Linear(in_features=64, out_features=10, bias=True)
+    """
     widths = [width, 2 * width, 4 * width, 8 * width]
     return ResNet(widths, 2, channels=channels, classes=classes, dropout=dropout)
 
@@ -105,7 +119,11 @@ def cifar_resnet(
     shortcut: Shortcut = "conv",
     dropout: float = 0.0,
 ) -> ResNet:
-    """The thin ResNet of depth 6n + 2 (8, 20, 32, 44, 56, ...) with 16, 32 and 64 channels."""
+    """The thin ResNet of depth 6n + 2 (8, 20, 32, 44, 56, ...) with 16, 32 and 64 channels.
+
+    >>> sum(isinstance(layer, nn.Conv2d) and layer.kernel_size == (3, 3) for layer in cifar_resnet(depth=20).modules())
+    19
+    """
     blocks, rest = divmod(depth - 2, 6)
     if rest or blocks < 1:
         raise OptionError(f"depth is {depth}; a CIFAR ResNet has depth 6n + 2, such as 8, 20, 32, 44 or 56.")

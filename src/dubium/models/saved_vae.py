@@ -25,7 +25,20 @@ def save_vae(
     options: Mapping[str, Any],
     training: Mapping[str, Any] | None = None,
 ) -> None:
-    """Save a VAE that `VAES[architecture](**options)` built; the JSON is written last."""
+    """Save a VAE as a folder that `load_vae` reads; the JSON is written last.
+
+    Args:
+        path: the folder; it is made if it does not exist.
+        architecture: "vae-dense" or "vae-conv".
+        options: those that the VAE was built with.
+        training: a record of the training, as JSON.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     save_vae(vae_dense(size=8), folder, architecture="vae-dense", options={"size": 8})
+    ...     load_vae(folder).latent
+    2
+    """
     path = Path(path)
     with written_atomically(path / "vae.safetensors") as beside:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in vae.state_dict().items()}, beside)
@@ -34,7 +47,7 @@ def save_vae(
 
 
 def load_vae(path: Path | str) -> VAE:
-    """A saved VAE, in eval mode."""
+    """The VAE that `save_vae` wrote to the folder `path`, in eval mode."""
     path = Path(path)
     if not (path / "vae.json").is_file():
         raise FileFormatError(f"{path} is not a VAE's folder: it has no vae.json. Make one with `dubium train-vae`.")

@@ -14,7 +14,17 @@ from dubium.errors import OptionError
 
 
 class VAE(nn.Module):
-    """`encode(x) -> (mean, logvar)`, `decode(z) -> images in [0, 1]`; the noise is drawn in training mode only."""
+    """`encode(x) -> (mean, logvar)`, `decode(z) -> images in [0, 1]`; the noise is drawn in training mode only.
+
+    Args:
+        encoder: from images to (B, features).
+        decoder: from codes (B, latent) to images.
+
+    >>> vae = VAE(nn.Flatten(), 4, nn.Sequential(nn.Linear(2, 4), nn.Sigmoid(), nn.Unflatten(1, (1, 2, 2))), 2).eval()
+    >>> mean, logvar = vae.encode(torch.rand(3, 1, 2, 2))
+    >>> mean.shape, vae.decode(mean).shape
+    (torch.Size([3, 2]), torch.Size([3, 1, 2, 2]))
+    """
 
     def __init__(self, encoder: nn.Module, features: int, decoder: nn.Module, latent: int) -> None:
         super().__init__()
@@ -40,7 +50,11 @@ class VAE(nn.Module):
 
 
 def vae_dense(channels: int = 1, *, size: int = 28, hidden: Sequence[int] = (512, 256), latent: int = 2) -> VAE:
-    """A dense VAE for small grey images: 784-512-256 and a latent of 2 are the paper's."""
+    """A dense VAE for small grey images: 784-512-256 and a latent of 2 are the paper's.
+
+    >>> vae_dense(size=8).decode(torch.zeros(1, 2)).shape
+    torch.Size([1, 1, 8, 8])
+    """
     if not hidden or latent < 1:
         raise OptionError(f"hidden is {list(hidden)}, latent {latent}; give a hidden width and a latent of 1 or more.")
     shape = (channels, size, size)
@@ -51,7 +65,11 @@ def vae_dense(channels: int = 1, *, size: int = 28, hidden: Sequence[int] = (512
 
 
 def vae_conv(channels: int = 3, *, size: int = 32, kernels: int = 128, latent: int = 128) -> VAE:
-    """A convolutional VAE that halves the image three times; 128 kernels and a latent of 128 are the paper's."""
+    """A convolutional VAE that halves the image three times; 128 kernels and a latent of 128 are the paper's.
+
+    >>> vae_conv(size=16, kernels=8, latent=4).decode(torch.zeros(1, 4)).shape
+    torch.Size([1, 3, 16, 16])
+    """
     if size % 8 or kernels % 4:
         raise OptionError(f"size is {size}, kernels {kernels}; they must be multiples of 8 and of 4.")
     widths = [channels, kernels // 4, kernels // 2, kernels]

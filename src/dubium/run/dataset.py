@@ -18,12 +18,17 @@ FILE = "run.json"
 SCORES = "scores"  # a folder beside the results, until the most uncertain images are explained
 SCORED_ROWS = 16  # a shard of scores has so many times the rows of one with maps
 CLAIM = ("settings", "posterior", "images")  # what decides the bytes of the results
-Progress = Callable[[str, float | int, int], None]
+StageProgress = Callable[[str, float | int, int], None]
 """Called with a stage ("score", "explain"), images done, images in all."""
 
 
 def explain_dataset(
-    work: Work, out: Path | str, *, fresh: bool = False, engine: Executor = in_turn, progress: Progress | None = None
+    work: Work,
+    out: Path | str,
+    *,
+    fresh: bool = False,
+    engine: Executor = in_turn,
+    progress: StageProgress | None = None,
 ) -> Results:
     """Fill `out/results`; shards that are there already are kept, if they come from the same settings.
 
@@ -89,7 +94,7 @@ def shard_jobs(action: Literal["score", "explain"], indices: Sequence[int], fold
     return [ShardJob(action, part, str(folder / f"{stem}-{n:05}.parquet")) for n, part in enumerate(parts)]
 
 
-def run_jobs(work: Work, jobs: Sequence[ShardJob], engine: Executor, progress: Progress | None) -> None:
+def run_jobs(work: Work, jobs: Sequence[ShardJob], engine: Executor, progress: StageProgress | None) -> None:
     """Run the jobs whose files are not there yet."""
     images = {job.file: float(len(job.indices)) if Path(job.file).exists() else 0.0 for job in jobs}
     total = sum(len(job.indices) for job in jobs)

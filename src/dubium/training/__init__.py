@@ -1,7 +1,7 @@
 """Training: one loop, recipes as data, and runs that continue after an interruption."""
 
+from dubium.training.loop import dataset_logits as predict
 from dubium.training.loop import fit, network_for
-from dubium.training.loop import predict_logits as predict
 from dubium.training.recipe import Recipe
 from dubium.training.recipes import RECIPES, SCALES, VAE_RECIPES, recipe_for
 from dubium.training.train import train

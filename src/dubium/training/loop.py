@@ -153,7 +153,7 @@ def limit_images(data: Dataset, images: int | None) -> Dataset:
 
 
 @torch.no_grad()
-def predict_logits(network: nn.Module, data: Dataset, batch_size: int = 500) -> Tensor:
+def dataset_logits(network: nn.Module, data: Dataset, batch_size: int = 500) -> Tensor:
     """Logits of every image, (N, K), on the CPU; the network should be in eval mode."""
     device = next(network.parameters()).device
     rows = range(0, len(data), batch_size)

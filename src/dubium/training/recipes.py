@@ -108,7 +108,7 @@ def recipe_for(data: Dataset, scale: str, changes: Mapping[str, Any]) -> Recipe:
     given = changes.pop("options", {})
     before, recipe = recipe.architecture, recipe.changed(**changes)
     options = dict(recipe.options) if recipe.architecture == before else {}
-    return recipe.changed(options={**options, **sizes(recipe.architecture, data), **given})
+    return recipe.changed(options={**options, **network_sizes(recipe.architecture, data), **given})
 
 
 def with_dropout(recipe: Recipe) -> Recipe:
@@ -119,7 +119,7 @@ def with_dropout(recipe: Recipe) -> Recipe:
     return recipe.changed(options={**recipe.options, "dropout": 0.2})
 
 
-def sizes(architecture: str, data: Dataset) -> dict[str, int]:
+def network_sizes(architecture: str, data: Dataset) -> dict[str, int]:
     """The options of an architecture that follow from the images: channels, size and number of classes."""
     accepted = signature(lookup("architecture", ARCHITECTURES, architecture)).parameters
     channels, height, width = data.shape

@@ -19,7 +19,7 @@ from dubium.posteriors.files.record import FILE
 from dubium.training.board import tensorboard_writer
 from dubium.training.checkpoint import restore_state
 from dubium.training.kinds import TRAINERS, member_recipe
-from dubium.training.loop import network_for, predict_logits
+from dubium.training.loop import dataset_logits, network_for
 from dubium.training.members import OnEvent, divergence_file, member_checkpoint, train_members
 from dubium.training.metrics import past_metrics, write_metrics
 from dubium.training.plan import Plan, fingerprint, start_or_continue
@@ -156,7 +156,7 @@ def measure_accuracy(posterior: Posterior, data: Dataset | None) -> dict[str, An
     """Accuracy of each network and of the mean prediction, and the negative log likelihood of the latter."""
     if data is None or data.labels is None:
         return None
-    logits = torch.stack([predict_logits(network, data) for network in posterior])
+    logits = torch.stack([dataset_logits(network, data) for network in posterior])
     probs = logits.double().softmax(-1).mean(0)
     right = [round(float((each.argmax(-1) == data.labels).float().mean()), 5) for each in (*logits, probs)]
     nll = float(F.nll_loss(probs.clamp_min(1e-12).log(), data.labels))

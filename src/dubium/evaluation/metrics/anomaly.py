@@ -33,6 +33,11 @@ def plant(x: Images, source: Float[Tensor, "N C H W"], *, box: int = BOX, seed: 
 
     Returns:
         The changed copies, and the upper left corner (row, column) of each patch.
+
+    Example:
+        >>> planted = plant(torch.zeros(2, 1, 8, 8), torch.ones(3, 1, 8, 8), box=3)
+        >>> planted.x.sum((1, 2, 3)).tolist(), planted.corners.shape
+        ([9.0, 9.0], torch.Size([2, 2]))
     """
     height, width = x.shape[2:]
     _check_box(box, height, width)
@@ -92,6 +97,11 @@ def localisation(maps: Float[Tensor, "B H W"], masks: Bool[Tensor, "B H W"]) -> 
         `mask-iou`: overlap over union of the mask and as many of the highest pixels; `pointing`: 1 where the highest
         pixel lies inside the mask, else 0; `mass`: the part of the positive attribution inside. NaN where a mask is
         empty.
+
+    Example:
+        >>> maps, masks = torch.tensor([[[3.0, 1.0]]]), torch.tensor([[[True, False]]])
+        >>> {name: value.item() for name, value in localisation(maps, masks).items()}
+        {'mask-iou': 1.0, 'pointing': 1.0, 'mass': 0.75}
     """
     if maps.shape != masks.shape:
         raise ImagesError(f"The masks have shape {tuple(masks.shape)}, the maps {tuple(maps.shape)}.")

@@ -91,6 +91,13 @@ def blurring_test(
 
     Returns:
         The curves and the chosen sigmas, for each count.
+
+    Example:
+        >>> x = torch.zeros(1, 1, 4, 4)
+        >>> x[..., 1, 1] = 1
+        >>> found = blurring_test(lambda x: x.amax((1, 2, 3)), x, x[:, 0], counts=[1], sigmas=[0.0, 2.0])
+        >>> found[0].sigma.item(), found[0].curves.shape
+        (2.0, torch.Size([1, 2]))
     """
     grid = torch.tensor(sigmas, dtype=torch.float64)
     blurred = BlurredImages(x, grid, gaussian_blur(x, sigmas), pixel_ranks(maps))
@@ -150,12 +157,21 @@ def murr(rates: Array, axis: int) -> Array:
     Args:
         rates: (..., steps) of `reduction_rates`.
         axis: that of the images.
+
+    Example:
+        >>> float(murr(np.array([[0.0, 0.25], [0.0, 0.5], [0.0, 1.0]]), 0))
+        0.5
     """
     return np.asarray(np.median(rates[..., -1], axis))
 
 
 def auc_urr(rates: Array, axis: int) -> Array:
-    """Mean over t = 0 .. T of what the median curve leaves of the uncertainty; arguments as those of `murr`."""
+    """Mean over t = 0 .. T of what the median curve leaves of the uncertainty; arguments as those of `murr`.
+
+    Example:
+        >>> float(auc_urr(np.array([[0.0, 0.25], [0.0, 0.5], [0.0, 1.0]]), 0))
+        0.75
+    """
     return np.asarray(1 - np.median(rates, axis).mean(-1))
 
 

@@ -13,7 +13,12 @@ from dubium.types import Posterior
 
 @dataclass(frozen=True)
 class Randomised:
-    """A posterior whose networks have new weights in the last `fraction` of their layers, each its own."""
+    """A posterior whose networks have new weights in the last `fraction` of their layers, each its own.
+
+    Example:
+        >>> len(Randomised([nn.Linear(2, 2), nn.Linear(2, 2)], fraction=1.0))
+        2
+    """
 
     posterior: Posterior
     fraction: float
@@ -37,6 +42,15 @@ def randomise(network: nn.Module, fraction: float, *, seed: int = 0) -> nn.Modul
         network: it stays as it is.
         fraction: of the layers, from 0 to 1.
         seed: of the new weights.
+
+    Returns:
+        The copy.
+
+    Example:
+        >>> network = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
+        >>> copy = randomise(network, 0.5)
+        >>> [torch.equal(a.weight, b.weight) for a, b in zip(network, copy)]
+        [True, False]
     """
     copied = deepcopy(network)
     draws = torch.Generator().manual_seed(seed)

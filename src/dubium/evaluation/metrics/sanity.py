@@ -70,6 +70,14 @@ def uncertainty_curves(
         maps: the attribution that ranks the pixels.
         fractions: of the pixels, N of them.
         insert: begin with the blurred image, and put the highest pixels of `x` into it.
+
+    Returns:
+        Nats, a row for each image and a column for each fraction.
+
+    Example:
+        >>> x = torch.rand(2, 1, 4, 4)
+        >>> uncertainty_curves(lambda x: x.mean((1, 2, 3)).double(), x, x[:, 0], [0.0, 0.5, 1.0]).shape
+        torch.Size([2, 3])
     """
     rank, blurred = pixel_ranks(maps), gaussian_blur(x, [BASELINE])[0]
     start, end = (blurred, x) if insert else (x, blurred)
@@ -85,7 +93,12 @@ def area_left(curves: Array, before: Array) -> Array:
 
 
 def halves(posterior: Posterior) -> tuple[list[nn.Module], list[nn.Module]]:
-    """Two posteriors: the networks at even and at odd positions."""
+    """Two posteriors: the networks at even and at odd positions.
+
+    Example:
+        >>> [len(half) for half in halves([nn.Identity(), nn.Identity(), nn.Identity()])]
+        [2, 1]
+    """
     networks = list(posterior)
     if len(networks) < 2:
         raise OptionError(f"The posterior has {len(networks)} network; two halves need at least two.")
@@ -93,7 +106,12 @@ def halves(posterior: Posterior) -> tuple[list[nn.Module], list[nn.Module]]:
 
 
 def redrawn(posterior: Posterior, seed: int) -> Posterior:
-    """A posterior with as many networks, drawn again: with another seed where it has one, else with replacement."""
+    """A posterior with as many networks, drawn again: with another seed where it has one, else with replacement.
+
+    Example:
+        >>> len(redrawn([nn.Linear(2, 2), nn.Linear(2, 2)], seed=1))
+        2
+    """
     if isinstance(posterior, MCDropout | Gaussian):
         return replace(posterior, seed=posterior.seed + 1 + seed)
     networks = list(posterior)

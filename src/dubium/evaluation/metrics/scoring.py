@@ -25,6 +25,11 @@ def scorer(posterior: Posterior, kind: Kind = "epistemic", *, batch_size: int = 
 
     Returns:
         A function from images (B, C, H, W) to nats (B,), in float64.
+
+    Example:
+        >>> network = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+        >>> scorer([network, network])(torch.rand(3, 1, 2, 2)).shape
+        torch.Size([3])
     """
     networks = list(posterior)
 

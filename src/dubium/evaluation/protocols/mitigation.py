@@ -20,7 +20,7 @@ from dubium.seeds import seed_for
 from dubium.training.attention import MITIGATION, attention_weights
 from dubium.training.loop import fit, network_for
 from dubium.training.recipe import Recipe
-from dubium.training.recipes import RECIPES, sizes
+from dubium.training.recipes import RECIPES, network_sizes
 from dubium.types import Images
 
 IMAGES = {"mnist": 500, "cifar-10": 1000, "svhn": 2000, "cifar-100": 4000}  # Sec. 5.2.2
@@ -69,7 +69,7 @@ def mitigation_options(scale: str, data: Dataset, *, epochs: int | None = None, 
 
 def _default_options(scale: str, data: Dataset) -> MitigationOptions:
     known = RECIPES.get(data.name, {}).get("paper", MITIGATION)
-    recipe = replace(MITIGATION, options=sizes("cnn3", data), mean=known.mean, std=known.std)
+    recipe = replace(MITIGATION, options=network_sizes("cnn3", data), mean=known.mean, std=known.std)
     if scale == "smoke":
         tiny = {**recipe.options, "filters": 4, "units": 16, "dropout": 0.1}
         recipe = recipe.changed(options=tiny, epochs=2, batch_size=16, milestones=(), lr=0.05)

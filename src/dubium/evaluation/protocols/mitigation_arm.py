@@ -12,7 +12,7 @@ from dubium.evaluation.protocols.evaluation import metric_name
 from dubium.evaluation.statistics import mean
 from dubium.evaluation.summary import Measurement
 from dubium.training.attention import MITIGATION, Normalisation, Space, mitigate
-from dubium.training.loop import network_for, predict_logits
+from dubium.training.loop import dataset_logits, network_for
 from dubium.training.recipe import Recipe
 from dubium.types import Kind
 
@@ -62,7 +62,7 @@ def train_arm(
         recipe=recipe,
         seed=seed,
     )
-    return predictive_metrics(predict_logits(trained, test), test.labels)
+    return predictive_metrics(dataset_logits(trained, test), test.labels)
 
 
 def arm_measurements(results: list[dict[str, Any]], kind: Kind | None) -> dict[str, Measurement]:

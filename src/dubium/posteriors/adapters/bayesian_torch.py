@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from dubium.errors import PosteriorTypeError
-from dubium.posteriors.adapters.layers import networks_with, torch_layer
+from dubium.posteriors.adapters.layers import build_torch_layer, networks_with
 from dubium.posteriors.gaussian import check_samples
 
 SUFFIXES = ("Reparameterization", "Flipout")
@@ -50,7 +50,7 @@ def draw_layer(layer: Any, kind: str, rng: torch.Generator) -> nn.Module:
     stem = "weight" if kind == "Linear" else "kernel"
     weight = draw_gaussian(getattr(layer, f"mu_{stem}"), getattr(layer, f"rho_{stem}"), rng)
     bias = None if layer.mu_bias is None else draw_gaussian(layer.mu_bias, layer.rho_bias, rng)
-    fixed = torch_layer(kind, layer, weight, bias)
+    fixed = build_torch_layer(kind, layer, weight, bias)
     return fixed if getattr(layer, "dnn_to_bnn_flag", False) else WithDivergence(fixed)
 
 

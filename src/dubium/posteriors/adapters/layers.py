@@ -18,7 +18,7 @@ def networks_with(network: nn.Module, replacements: Iterable[Mapping[int, Any]])
     return [snapshot(network, {**shared, **layers}) for layers in replacements]
 
 
-def torch_layer(kind: str, like: Any, weight: Tensor, bias: Tensor | None) -> nn.Module:
+def build_torch_layer(kind: str, like: Any, weight: Tensor, bias: Tensor | None) -> nn.Module:
     """A `torch.nn` layer of that kind ("Linear", "Conv2d", "ConvTranspose1d", ...) with the sizes of `like`."""
     layer: nn.Module
     if kind == "Linear":

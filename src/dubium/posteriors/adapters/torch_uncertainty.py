@@ -8,7 +8,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from dubium.errors import PosteriorError, PosteriorTypeError
 from dubium.posteriors.adapters.bayesian_torch import draw_gaussian
-from dubium.posteriors.adapters.layers import networks_with, torch_layer
+from dubium.posteriors.adapters.layers import build_torch_layer, networks_with
 from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.mc_dropout import MCDropout
 from dubium.posteriors.weights import snapshot
@@ -78,7 +78,7 @@ def fold_estimator(layer: Any, estimator: int) -> nn.Module:
     groups = getattr(inner, "groups", 1)
     inputs = r.view(groups, -1).repeat_interleave(len(s) // groups, 0)  # (out, in / groups)
     scale = (s[:, None] * inputs).view(*weight.shape[:2], *[1] * (weight.ndim - 2))
-    return torch_layer(kind, inner, weight * scale, bias)
+    return build_torch_layer(kind, inner, weight * scale, bias)
 
 
 def from_bayes_layers(core: nn.Module, layers: list[Any], samples: int, seed: int) -> list[nn.Module]:
@@ -96,4 +96,4 @@ def draw_bayes_layer(layer: Any, rng: torch.Generator) -> nn.Module:
     else:
         weight = draw_gaussian(layer.weight_mu, layer.weight_sigma, rng)
         bias = None if layer.bias_mu is None else draw_gaussian(layer.bias_mu, layer.bias_sigma, rng)
-    return torch_layer(BAYES[type(layer).__name__], layer, weight, bias)
+    return build_torch_layer(BAYES[type(layer).__name__], layer, weight, bias)
