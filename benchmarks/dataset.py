@@ -22,7 +22,7 @@ from dubium.data import load
 from dubium.posteriors import load_posterior
 from dubium.report import write_page
 from dubium.run import Settings, explain_dataset, open_work
-from dubium.run.sources import DatasetSource
+from dubium.run.sources import DatasetImages
 
 ENSEMBLE, BATCH = "cifar10-resnet20", 32
 
@@ -51,7 +51,7 @@ def stored(images: int, explained: int) -> dict[str, object]:
 
     with TemporaryDirectory() as folder:
         settings = Settings({"run": ENSEMBLE}, {"dataset": "cifar-10:test"}, top=explained, batch=BATCH)
-        source = DatasetSource(load("cifar-10", "test").subset(slice(0, images)))
+        source = DatasetImages(load("cifar-10", "test").subset(slice(0, images)))
         explain_dataset(open_work(settings, source=source), folder, progress=watch)
         size = sum(file.stat().st_size for file in Path(folder).rglob("*.parquet"))
         begin = perf_counter()

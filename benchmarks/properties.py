@@ -1,7 +1,6 @@
 """The paper's property table beside what is measured: python -m benchmarks.properties > docs/properties.md."""
 
 import torch
-from dubium.posteriors.store import EMBEDDED
 
 from dubium.attribution import ATTRIBUTORS
 from dubium.data import load
@@ -9,6 +8,7 @@ from dubium.evaluation.properties import PROPERTIES, SIZE, Finding, explainer, f
 from dubium.models import vae_dense
 from dubium.models.saved_vae import load_vae
 from dubium.posteriors import load_posterior
+from dubium.posteriors.files.store import EMBEDDED
 
 NAMES = [*PROPERTIES, "fidelity"]
 PAPER = {  # its Table 4 in the order of NAMES; Appendix A.3 for UA-Backprop, which leaves two open

@@ -33,7 +33,7 @@ from dubium.data.dataset import Dataset
 from dubium.executor import Executor, in_turn
 from dubium.models import resnet18
 from dubium.run import Settings, explain_dataset, open_work, ray_cluster
-from dubium.run.sources import DatasetSource
+from dubium.run.sources import DatasetImages
 
 IMAGES, NETWORKS, CLASSES, FEW = 1_281_167, 5, 1000, 20
 HEADS = (8, 32)  # classes of the two networks that the cost of a class is read off
@@ -48,7 +48,7 @@ def workers(images: int = 512, repeats: int = 3) -> None:
     assert digits.labels is not None
     many = Dataset(digits.images[rows], digits.labels[rows], digits.classes, digits.name, digits.split)
     settings = Settings({"run": "demo"}, {"dataset": "demo"}, batch=16, shard=16, threads=1)
-    few, work = (open_work(settings, source=DatasetSource(data)) for data in (digits, many))
+    few, work = (open_work(settings, source=DatasetImages(data)) for data in (digits, many))
     times: dict[int, list[tuple[float, float]]] = {0: [], 1: [], 2: []}
 
     def time_run(executor: Executor) -> tuple[float, float]:

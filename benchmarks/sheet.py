@@ -8,13 +8,13 @@ Without arguments, the demo's most uncertain digits.
 import io
 import sys
 
-from dubium.posteriors.store import EMBEDDED
 from matplotlib.figure import Figure
 
 import dubium
 from dubium.data import load
 from dubium.figures import overlay, picture
 from dubium.models.saved_vae import load_vae
+from dubium.posteriors.files.store import EMBEDDED
 from dubium.types import KINDS
 
 IMAGES = 4

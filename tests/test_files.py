@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from dubium.files import write_atomically, write_json, written_atomically
+from dubium.errors import OptionError
+from dubium.files import check_same_settings, write_atomically, write_json, written_atomically
 
 
 def test_content_arrives_and_nothing_is_left_beside_it(tmp_path):
@@ -37,3 +38,15 @@ def test_a_writer_that_replaces_the_file_does_not_change_who_may_read_it(tmp_pat
         (tmp_path / "private").replace(beside)
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
     assert (tmp_path / "a").read_bytes() == b"x"
+
+
+def test_a_folder_of_other_settings_is_refused_with_every_difference(tmp_path):
+    there = {"recipe": {"lr": 0.1, "options": {"filters": 4}}, "kinds": ["total"], "seed": 0}
+    check_same_settings(tmp_path, there, {**there, "kinds": ("total",)})  # as JSON holds it
+    here = {"recipe": {"lr": 0.5, "options": {"filters": 8}}, "kinds": ["total"], "seed": 0, "device": "cuda"}
+    with pytest.raises(OptionError) as refused:
+        check_same_settings(tmp_path, there, here, advice="Use --fresh.")
+    assert str(refused.value) == (
+        f"{tmp_path} belongs to a run with other settings: recipe.lr is 0.1 there, 0.5 here; recipe.options.filters is "
+        "4 there, 8 here; device is None there, 'cuda' here. Use --fresh."
+    )

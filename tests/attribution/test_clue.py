@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from dubium.posteriors.store import EMBEDDED
 from torch import nn
 
 import dubium
 from dubium import errors
 from dubium.attribution._counterfactual import Search, minimise_rows, start_shifts
 from dubium.models.saved_vae import load_vae
+from dubium.posteriors.files.store import EMBEDDED
 from tests.conftest import tiny_vae
 from tests.networks import ensemble, images, small_cnn
 

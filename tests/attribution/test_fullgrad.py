@@ -1,4 +1,5 @@
 import copy
+import operator
 
 import pytest
 import torch
@@ -7,6 +8,8 @@ from torch.nn import functional as F
 
 import dubium
 from dubium.attribution import Context, fullgrad
+from dubium.attribution._layout import layout_of
+from dubium.attribution.fullgrad import FullGradPass
 from dubium.models import Normalized
 from dubium.models.normalized import Normalise
 from dubium.posteriors import MCDropout
@@ -169,17 +172,158 @@ def test_reuse_residuals_and_any_order_of_execution_are_complete():
     assert dubium.fullgrad_completeness(network, x).max() < 1e-8
 
 
+class Shift(torch.autograd.Function):
+    """A user's own, called outside of modules: nothing in Python sees it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x + 1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient
+
+
+class Functional(nn.Module):
+    def __init__(self, shift):
+        super().__init__()
+        self.conv, self.shift = nn.Conv2d(3, 4, 3), shift
+
+    def forward(self, x):
+        return self.shift(F.relu(self.conv(x)).mean((2, 3)))
+
+
 def test_a_bias_left_out_shows_in_completeness():
-    class Functional(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv, self.shift = nn.Conv2d(3, 4, 3), nn.Parameter(torch.ones(4))
+    network, x = randomised(Functional(lambda x: Shift.apply(x))).double(), images(2, 3, dtype=torch.float64)
+    assert dubium.fullgrad_completeness(network, x).min() > 0.1
 
-        def forward(self, x):
-            return F.relu(self.conv(x)).mean((2, 3)) + self.shift
 
-    gap = dubium.fullgrad_completeness(randomised(Functional()).double(), images(2, 3, dtype=torch.float64))
-    assert gap.min() > 0.1
+OPERATIONS = {
+    "added parameter": lambda x: x + torch.ones(4, 1, 1).to(x),
+    "added in place": lambda x: x.add_(0.7),
+    "operator in place": lambda x: operator.iadd(x, 0.7),
+    "product": lambda x: x * x.mean((2, 3), keepdim=True),
+    "gate": lambda x: x * torch.sigmoid(x.mean((2, 3), keepdim=True)),
+    "gelu": F.gelu,
+    "silu in place": lambda x: F.silu(x, inplace=True),
+    "one minus": lambda x: 1 - x,
+    "quotient": lambda x: x / (1 + x.abs()),
+    "constant over": lambda x: 1 / (1 + x.abs()),
+    "softmax": lambda x: x.softmax(1),
+    "layer norm": lambda x: F.layer_norm(x, x.shape[1:]),
+    "batch norm": lambda x: F.batch_norm(x, torch.full((4,), 0.3).to(x), torch.full((4,), 0.5).to(x)),
+    "matrix product": lambda x: x.flatten(2) @ x.flatten(2).mT,
+    "einsum": lambda x: torch.einsum("bchw,bdhw->bcd", x, x),
+    "attention": lambda x: F.scaled_dot_product_attention(x.flatten(2), x.flatten(2), x.flatten(2)),
+    "masked": lambda x: x.masked_fill(torch.eye(10).bool(), -torch.inf).softmax(-1),
+    "set item": lambda x: set_item(x),
+    "clamped": lambda x: x.clamp(0.1, 0.4),
+    "maximum": lambda x: torch.maximum(x, x.mean((2, 3), keepdim=True)),
+    "power": lambda x: x**3,
+    "root mean square": lambda x: x * (x.pow(2).mean(1, keepdim=True) + 1e-3).rsqrt(),
+    "where": lambda x: torch.where(x > 0.2, x, 0.3),
+    "concatenated": lambda x: torch.cat([x, torch.ones_like(x)], 1),
+    "padded by a constant": lambda x: F.pad(x, (1, 1, 1, 1), value=0.5),
+    "two outputs": lambda x: torch.var_mean(x, (2, 3))[0],
+    "ops": lambda x: torch.ops.aten.gelu(x),
+}
+
+
+def set_item(x):
+    x = x.clone()
+    x[:, 0] = 0.4
+    return x
+
+
+class Operation(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.conv, self.function, self.head = nn.Conv2d(3, 4, 3), function, nn.LazyLinear(3)
+
+    def forward(self, x):
+        return self.head(self.function(self.conv(x)).flatten(1))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_operations_outside_of_modules_are_complete(name):
+    network, x = Operation(OPERATIONS[name]).double(), images(2, 3, dtype=torch.float64)
+    network(x)  # the last layer learns its size
+    assert dubium.fullgrad_completeness(randomised(network), x).max() < 1e-8
+    maps = fullgrad(network, x, all_logits)
+    assert maps.isfinite().all()
+    alone = torch.cat([fullgrad(network, x[b : b + 1], all_logits) for b in range(2)])
+    assert relative_l1(maps, alone).max() < 1e-8
+
+
+def test_an_activation_by_function_equals_its_module():
+    function, module = Operation(F.gelu), Operation(nn.GELU())
+    x = images(2, 3)
+    function(x), module(x)
+    function, module = randomised(function), randomised(module)
+    torch.testing.assert_close(fullgrad(function, x, all_logits), fullgrad(module, x, all_logits))
+
+
+class NormAct(nn.BatchNorm2d):
+    """Normalisation and activation in one, as timm has it: what a module computes counts, not its base class."""
+
+    def __init__(self, channels, children):
+        super().__init__(channels)
+        if children:
+            self.act = nn.ReLU()
+
+    def forward(self, x):
+        x = F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+        return F.relu(x)
+
+
+@pytest.mark.parametrize("children", [False, True])
+def test_normalisation_and_activation_in_one_module_are_complete(children):
+    network, x = randomised(Head(NormAct(6, children))).double(), images(2, 3, dtype=torch.float64)
+    assert dubium.fullgrad_completeness(network, x).max() < 1e-8
+
+
+class Tokens(nn.Module):
+    """A small ViT with class token, positional embedding, attention and GELU, by functions."""
+
+    def __init__(self, prefix=1, attention="by hand"):
+        super().__init__()
+        self.prefix, self.attention = prefix, attention
+        self.patches, self.qkv, self.out = nn.Conv2d(3, 8, 4, 4), nn.Linear(8, 24), nn.Linear(8, 8)
+        self.norm, self.up, self.down, self.head = nn.LayerNorm(8), nn.Linear(8, 16), nn.Linear(16, 8), nn.Linear(8, 3)
+        self.place = nn.Parameter(torch.randn(1, 12 + prefix, 8))
+        self.register_buffer("first", torch.randn(1, prefix, 8))
+
+    def forward(self, x):
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.first.expand(len(x), -1, -1), x], 1) + self.place
+        q, k, v = self.qkv(self.norm(x)).unflatten(2, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        if self.attention == "by hand":
+            mixed = (q @ k.mT / 2).softmax(-1) @ v
+        else:
+            mixed = F.scaled_dot_product_attention(q, k, v)
+        x = x + self.out(mixed.transpose(1, 2).flatten(2))
+        x = x + self.down(F.gelu(self.up(x)))
+        return self.head(x[:, 0] if self.prefix else x.mean(1))
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 3])
+@pytest.mark.parametrize("attention", ["by hand", "scaled_dot_product_attention"])
+def test_tokens_are_complete_and_have_a_place(prefix, attention):
+    network = randomised(Tokens(prefix, attention)).double()
+    x = torch.rand(2, 3, 12, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    assert dubium.fullgrad_completeness(network, x).max() < 1e-8
+    layouts = [bias.layout for bias in FullGradPass(network, x).biases]
+    grids = [layout for layout in layouts if layout.grid is not None]
+    assert len(grids) >= 8
+    assert {(layout.grid, layout.prefix) for layout in grids} == {((3, 4), prefix)}
+
+
+def test_a_term_on_tokens_lies_where_its_patch_is():
+    """A bias that acts on one token is seen in the map over that token's patch alone."""
+    layout = layout_of((2, 13, 8), channels_last=False, sizes={(3, 4): None})
+    gradient = torch.zeros(1, 1, 2, 13, 8)
+    gradient[0, 0, 1, 1 + 4 * 2 + 3, 5] = 1  # row 2, column 3
+    assert layout.as_maps(gradient)[0, 1, :, :, 0].sum(-1).nonzero().tolist() == [[2, 3]]
 
 
 def test_a_users_own_activation_module_is_seen():

@@ -140,7 +140,7 @@ def test_compare_runs_two_posteriors_and_takes_results_as_they_are(place, out, t
 
 
 def test_an_error_of_our_own_ends_with_3(out, monkeypatch):
-    monkeypatch.setattr("dubium.report.page.summarise", lambda results: 1 / 0)
+    monkeypatch.setattr("dubium.report.page.summarise_results", lambda results: 1 / 0)
     invoke("report", out, code=3)
 
 
@@ -185,3 +185,12 @@ def test_a_number_without_a_leading_zero_is_a_number(tmp_path):
     args = ["explain", "demo", "--top", "1", "--threads", "1", "--out", tmp_path]
     invoke(*args, "--tau1", ".08", "--option", "tau2=.3")
     assert open_results(tmp_path).about["settings"]["options"] == {"tau1": 0.08, "tau2": 0.3}
+
+
+def test_clue_finds_the_vae_in_the_posteriors_folder(tmp_path):
+    invoke("explain", "demo", "--top", "1", "--method", "clue", "--option", "steps=2", "--out", tmp_path)
+    assert [row.id for row in open_results(tmp_path).most_uncertain("epistemic", 1) if row.maps()]
+
+
+def test_the_embedded_digits_are_listed_with_the_datasets():
+    assert "demo" in invoke("data", "list").output

@@ -9,9 +9,7 @@ import pytest
 import dubium
 from dubium.choices import DATASETS, SCALES
 from dubium.data import SOURCES
-from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.training import RECIPES
-from dubium.training.plan import KINDS as TRAINED_KINDS
 
 HEAVY = ("torch", "numpy", "pyarrow", "matplotlib", "PIL", "ray", "gradio")
 CALL = f"""
@@ -93,5 +91,4 @@ def test_importing_dubium_is_light_and_its_names_are_there():
 
 def test_the_names_of_options_are_those_of_the_tables():
     assert DATASETS == tuple(SOURCES) == tuple(RECIPES)
-    assert tuple(POSTERIOR_KINDS) == tuple(TRAINED_KINDS)
     assert all(tuple(scales) == SCALES for scales in RECIPES.values())

@@ -183,3 +183,12 @@ def test_real_files_are_read(name):
         pytest.skip(f"DUBIUM_DATA has no {name}")
     assert data.images.shape == (10_000, *SOURCES[name].shape)
     assert len(data.labels.unique()) == len(SOURCES[name].classes)
+
+
+def test_the_embedded_digits_are_a_dataset_by_name():
+    digits = load("demo")
+    assert (len(digits), digits.shape, digits.split, len(digits.classes)) == (64, (1, 28, 28), "test", 10)
+    half = load("demo:train")
+    assert (half.name, half.split) == ("demo", "train")
+    assert half.images.equal(digits.images[::2])
+    assert half.labels.equal(digits.labels[::2])

@@ -2,7 +2,14 @@ import pytest
 import torch
 
 import dubium
-from dubium.evaluation.properties import PROPERTIES, explainer, fidelity, images, network, reduction
+from dubium.evaluation.properties import (
+    PROPERTIES,
+    blurring_reduction,
+    explainer,
+    fidelity,
+    random_images,
+    random_network,
+)
 
 EXPECTED = {  # what follows from the definitions
     "ua-backprop": {"completeness": True, "positivity": True, "saturation": True, "sensitivity": False},
@@ -20,7 +27,7 @@ def test_a_property_is_found_where_it_must_be(method, name, holds):
 
 
 def test_ig_is_complete_once_its_start_has_no_uncertainty():
-    posterior, x = [network(seed) for seed in range(3)], images()
+    posterior, x = [random_network(seed) for seed in range(3)], random_images()
     sure = x[0].clone()
     result = dubium.explain(posterior, x, method="ig", start=sure, steps=200, kinds="aleatoric")
     gap = result.maps["aleatoric"].sum((1, 2)) - (result.scores["aleatoric"] - result.scores["aleatoric"][0])
@@ -28,9 +35,9 @@ def test_ig_is_complete_once_its_start_has_no_uncertainty():
 
 
 def test_fidelity_is_found_for_a_map_that_knows_and_not_for_a_random_one():
-    posterior, x = [network(seed) for seed in range(3)], torch.rand(24, 1, 10, 10, dtype=torch.float64)
+    posterior, x = [random_network(seed) for seed in range(3)], torch.rand(24, 1, 10, 10, dtype=torch.float64)
     pixels = torch.eye(100, dtype=torch.float64).view(100, 10, 10)
-    alone = torch.stack([reduction(posterior, x, pixel.expand(len(x), -1, -1)) for pixel in pixels], 1)
+    alone = torch.stack([blurring_reduction(posterior, x, pixel.expand(len(x), -1, -1)) for pixel in pixels], 1)
 
     def knows(_posterior, _x):
         return alone.view(-1, 10, 10)

@@ -3,6 +3,7 @@ import pytest
 from scipy import stats
 
 from dubium.errors import OptionError
+from dubium.evaluation.ranks import tied_ranks
 from dubium.evaluation.statistics import (
     band,
     bootstrap,
@@ -13,7 +14,6 @@ from dubium.evaluation.statistics import (
     median,
     signed_rank,
     student_quantile,
-    tied_ranks,
 )
 
 

@@ -300,3 +300,9 @@ def test_demo_is_the_embedded_ensemble_unless_a_folder_is_called_so(tmp_path, mo
     assert len(load_posterior("demo")) == 5
     save_posterior([small(), small()], tmp_path / "demo", architecture=CNN)
     assert len(load_posterior("demo")) == 2
+
+
+def test_results_in_a_folder_called_demo_do_not_hide_the_embedded_ensemble(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo" / "results").mkdir(parents=True)
+    assert len(load_posterior("demo")) == 5

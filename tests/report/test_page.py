@@ -1,12 +1,14 @@
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 from dubium.evaluation import calibration_error
-from dubium.evaluation.statistics import rank_correlation
+from dubium.evaluation.ranks import rank_correlation
+from dubium.ranking import most_uncertain
 from dubium.report import write_page, write_pngs
 from dubium.report.compare import write_comparison
 from dubium.report.summary import summarise_results
@@ -137,3 +139,23 @@ def test_the_calibration_error_is_that_of_evaluate_and_its_bins_are_named(out):
     text = write_page(out / "a").read_text()
     assert f"<b>{error:.3f}</b><span>calibration error, 15 bins</span>" in text
     assert f"expected calibration error {error:.3f} over 15 bins" in text
+
+
+def test_files_are_compared_by_their_path_wherever_they_stand_in_the_listing(out, tmp_path):
+    photos = sorted(str(path) for path in (out / "photos").rglob("*.png") if path.name != "broken.png")
+    named = {"run": str(out / "posterior")}
+    for folder, files in (("a", photos), ("b", photos[1:])):
+        explain_dataset(open_work(Settings(named, {"files": files})), tmp_path / folder)
+    path, agreement = write_comparison(tmp_path / "a", tmp_path / "b", tmp_path / "page")
+    assert agreement.explained == len(photos) - 1
+    names = re.findall(r"<small[^>]*>([^<]*)</small>", path.read_text())
+    ranked = [row.path for row in open_results(tmp_path / "a").most_uncertain("epistemic", 9)]
+    assert names == [Path(name).name for name in ranked if name != photos[0]]
+
+
+def test_the_store_and_tensors_have_one_rule_for_the_most_uncertain(out):
+    results = open_results(out / "a")
+    rows = sorted(results.rows(results.explained, pictures=False), key=lambda row: row.id)
+    scores = torch.tensor([row.epistemic for row in rows])
+    expected = [rows[index].id for index in most_uncertain(scores, 3)]
+    assert [row.id for row in results.most_uncertain("epistemic", 3)] == expected

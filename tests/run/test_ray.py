@@ -26,7 +26,7 @@ from dubium.executor import in_turn, thread_count
 from dubium.posteriors import load_posterior
 from dubium.run import Settings, engine_on, explain_dataset, open_work, ray_cluster
 from dubium.run.ray import join_cluster
-from dubium.run.sources import DatasetSource, Item
+from dubium.run.sources import DatasetImages, Item
 from dubium.training import train
 from tests.data.official import write_idx
 
@@ -57,7 +57,7 @@ def contents(folder: Path, pattern: str = "**/*") -> dict[str, bytes]:
 class Trap:
     """A source that holds a worker in the middle of a shard, once, until it is killed."""
 
-    images: DatasetSource
+    images: DatasetImages
     at: int
     note: Path
 
@@ -87,7 +87,7 @@ def kill(note: Path, killed: list[int]) -> None:
 
 def test_a_worker_killed_in_the_middle_of_a_shard_leaves_no_trace(cluster, tmp_path):
     settings = Settings({"run": "demo"}, {"dataset": "demo"}, batch=2, shard=4, threads=1)
-    digits = DatasetSource(load("demo").subset(slice(0, 12)))
+    digits = DatasetImages(load("demo").subset(slice(0, 12)))
     explain_dataset(open_work(settings, source=digits), tmp_path / "here")
     killed, seen = [], []
     trap = Trap(digits, 6, tmp_path / "pid")  # in the second batch of the second shard

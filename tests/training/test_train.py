@@ -47,7 +47,7 @@ def test_a_finished_run_is_not_trained_again_and_other_settings_are_refused(digi
     before = (tmp_path / "run" / "member-0.safetensors").stat().st_mtime_ns
     assert train("mnist", tmp_path / "run", members=1, scale="smoke", changes=TINY) == first
     assert (tmp_path / "run" / "member-0.safetensors").stat().st_mtime_ns == before
-    with pytest.raises(OptionError, match=r"recipe lr 0\.05, not 0\.5"):
+    with pytest.raises(OptionError, match=r"recipe\.lr is 0\.05 there, 0\.5 here"):
         train("mnist", tmp_path / "run", members=1, scale="smoke", changes={**TINY, "lr": 0.5})
 
 

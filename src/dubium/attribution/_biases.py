@@ -5,44 +5,73 @@ some; for a layer that is not positively homogeneous (GELU, GroupNorm, ...) it i
 The input counts as a bias of its own: its term is gradient times input.
 """
 
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.conv import _ConvNd
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
 from torch.utils.hooks import RemovableHandle
 
 from dubium.attribution._autograd.nodes import is_copy, leads_around
+from dubium.attribution._layout import CHANNELS_FIRST, Layout, Size, layout_of
+from dubium.attribution._operations import (
+    Call,
+    NoForwardModeError,
+    OperationRecorder,
+    flatten_tensors,
+    implicit_biases,
+    replace_tensors,
+)
 from dubium.models.normalized import Normalise
 from dubium.types import Images
 
-LINEAR = (_ConvNd, nn.Linear)
+LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)
 HOMOGENEOUS = (
     *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.Identity, nn.Flatten, nn.Unflatten, nn.Upsample, nn.PixelShuffle),
     *(_DropoutNd, _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd),
+)
+PERMUTING = frozenset(["permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims"])
+RESHAPING = frozenset(
+    [
+        "view",
+        "reshape",
+        "unflatten",
+        "flatten",
+        "expand",
+        "unsqueeze",
+        "squeeze",
+        "__getitem__",
+        "matmul",
+        "bmm",
+        "einsum",
+        "chunk",
+        "split",
+        "scaled_dot_product_attention",
+        "softmax",
+        "dropout",
+    ]
 )
 
 
 @dataclass(frozen=True)
 class Bias:
-    """A bias, at one execution of one layer."""
+    """A bias, at one execution of one layer or operation."""
 
     value: Tensor  # one number a channel, or as large as the output where it is implicit; of several networks, stacked
     channels: int  # the axis of the channels in the output
+    layout: Layout | None  # where its numbers lie in the image, if they have a place there
     implicit: bool
 
     @classmethod
     def of_networks(cls, biases: Sequence["Bias"]) -> "Bias":
         """The same bias in several networks."""
-        return cls(torch.stack([bias.value for bias in biases]), biases[0].channels, biases[0].implicit)
+        return replace(biases[0], value=torch.stack([bias.value for bias in biases]))
 
 
 class Standardised(NamedTuple):
@@ -53,12 +82,56 @@ class Standardised(NamedTuple):
     out: Tensor
 
 
-@dataclass
 class RecordedBiases:
-    """What a forward pass has recorded, in order of execution: where each bias acts, and the bias."""
+    """The biases of a forward pass, in order of execution, and where in the graph each acts.
 
-    terms: list[tuple[GradientEdge, Bias]] = field(default_factory=list)
-    standardised: list[Standardised] = field(default_factory=list)
+    With `spatial`, only those that have a place in the image; otherwise all, and the pass is of one image.
+    """
+
+    def __init__(self, images: int, *, spatial: bool) -> None:
+        self.images, self.spatial = images, spatial
+        self.terms: list[tuple[GradientEdge, Bias]] = []
+        self.standardised: list[Standardised] = []
+        self.sizes: dict[Size, None] = {}  # of feature maps, the latest first
+        self.channels_last: dict[int, Tensor] = {}  # by identity; kept alive, so that identity means identity
+
+    def layout(self, out: Tensor) -> Layout | None:
+        if out.ndim < 3 or len(out) != self.images:
+            return None
+        return layout_of(tuple(out.shape), channels_last=self.is_channels_last(out), sizes=self.sizes)
+
+    def is_channels_last(self, out: Tensor) -> bool:
+        return id(out) in self.channels_last
+
+    def is_wanted(self, out: Tensor) -> bool:
+        return out.is_floating_point() and (not self.spatial or self.layout(out) is not None)
+
+    def add(self, out: Tensor, value: Tensor, *, last: bool = False) -> None:
+        """A bias that acts at a tensor of the graph: of its channels, or of its shape."""
+        if last and out.ndim == 4:
+            self.channels_last[id(out)] = out
+        if out.requires_grad and self.is_wanted(out):
+            implicit = value.shape == out.shape and value.ndim > 1
+            bias = Bias(value, -1 if last else 1, self.layout(out), implicit)
+            self.terms.append((get_gradient_edge(out), bias))
+
+    def follow(self, name: str, inputs: Sequence[Any], out: Any) -> None:
+        """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
+        if not isinstance(out, Tensor) or out.ndim != 4 or len(out) != self.images:
+            return
+        given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
+        if given is None or name in RESHAPING:
+            return
+        if name in PERMUTING:
+            moves_last = given.shape[1] == out.shape[3] and given.shape[2:] == out.shape[1:3]
+            last = moves_last and given.shape[2:] in self.sizes and not self.is_channels_last(given)
+        else:
+            last = self.is_channels_last(given)
+        if last:
+            self.channels_last[id(out)] = out
+        elif name not in PERMUTING:
+            self.sizes.pop(size := (out.shape[2], out.shape[3]), None)
+            self.sizes = {size: None, **self.sizes}
 
     def with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
         """All biases, and first the images as the network itself sees them: after a normalisation of ours.
@@ -67,14 +140,17 @@ class RecordedBiases:
         they stand; otherwise they are layers like any other.
         """
         if not self.standardised or not self._begins_standardised(leaf, output):
-            shifts = [(get_gradient_edge(s.out), Bias(s.layer.shift(s.given), 1, False)) for s in self.standardised]
-            return [(get_gradient_edge(leaf), Bias(leaf.detach(), 1, True)), *shifts, *self.terms]
+            shifts = [
+                (get_gradient_edge(s.out), Bias(s.layer.shift(s.given), 1, CHANNELS_FIRST, False))
+                for s in self.standardised
+            ]
+            return [(get_gradient_edge(leaf), Bias(leaf.detach(), 1, CHANNELS_FIRST, True)), *shifts, *self.terms]
         if len(self.standardised) == 1:
             out = self.standardised[0].out
-            return [(get_gradient_edge(out), Bias(out.detach(), 1, True)), *self.terms]
+            return [(get_gradient_edge(out), Bias(out.detach(), 1, CHANNELS_FIRST, True)), *self.terms]
         # of several networks: gradients meet at the image, where the factor 1 / std is in them already
         centred = leaf.detach() - self.standardised[0].layer.mean
-        return [(get_gradient_edge(leaf), Bias(centred, 1, True)), *self.terms]
+        return [(get_gradient_edge(leaf), Bias(centred, 1, CHANNELS_FIRST, True)), *self.terms]
 
     def _begins_standardised(self, leaf: Images, output: Any) -> bool:
         first = self.standardised[0].layer
@@ -87,58 +163,104 @@ class RecordedBiases:
 
 @contextmanager
 def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[RecordedBiases]:
-    """Within the block, a forward pass records each bias with the place of its gradient.
+    """Within the block, a forward pass of the network records each bias with the place of its gradient.
 
-    Layers that do not keep images apart are left out: what they miss shows in the completeness. With `spatial`, so are
-    those that have no place in the image.
+    Layers whose function is known, and innermost modules of any kind, have one bias each. What happens outside of them
+    is recorded operation by operation.
     """
-    recorded = RecordedBiases()
-    channels_last: list[Tensor] = []  # outputs kept alive, so that identity means identity
-    implicit: dict[nn.Module, Tensor | None] = {}
+    recorded = RecordedBiases(images, spatial=spatial)
+    operations = OperationRecorder(recorded.is_wanted, recorded.add, recorded.follow)
+    pending: dict[nn.Module, list[Tensor | None] | list[Tensor]] = {}
 
-    def add(out: Tensor, value: Tensor, last: bool) -> None:
-        if out.requires_grad and len(out) == images and (out.ndim == 4 or not spatial):
-            recorded.terms.append((get_gradient_edge(out), Bias(value, -1 if last else 1, value.ndim > 1)))
-        if last:
-            channels_last.append(out)
+    def enter(_layer: nn.Module, _args: Any) -> None:
+        operations.paused += 1
 
-    def after_linear(layer: nn.Module, _args: Any, out: Any) -> None:
-        if isinstance(layer.bias, Tensor):
-            add(out, layer.bias.detach(), last=isinstance(layer, nn.Linear))
+    def after_known(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        operations.paused -= 1
+        if isinstance(layer, Normalise):
+            if out.requires_grad and len(out) == images:
+                recorded.standardised.append(Standardised(layer, args[0], out))
+            return
+        dense = isinstance(layer, nn.Linear)
+        recorded.follow("linear" if dense else "layer", () if dense else args, out)
+        if isinstance(layer, (*LINEAR, _BatchNorm)):
+            value = batch_norm_shift(layer) if isinstance(layer, _BatchNorm) else layer.bias
+            if isinstance(value, Tensor):
+                recorded.add(out, value.detach(), last=dense)
 
-    def after_batch_norm(layer: nn.Module, _args: Any, out: Tensor) -> None:
-        add(out, batch_norm_shift(layer), last=False)
-
-    def after_normalise(layer: nn.Module, args: tuple[Any, ...], out: Tensor) -> None:
-        assert isinstance(layer, Normalise)
-        if out.requires_grad and len(out) == images:
-            recorded.standardised.append(Standardised(layer, args[0], out))
-
-    def before_other(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        implicit[layer] = implicit_bias(layer, args, kwargs)  # now: a layer that works in place overwrites its input
+    def before_other(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        operations.paused += 1
+        dependent = [value for value in flatten_tensors((args, kwargs)) if value.requires_grad]
+        call = Call(layer.forward, args, kwargs, dependent, returns_nothing=False)  # not layer(): it has hooks
+        try:  # now: a layer that works in place overwrites its input
+            values = [value.detach() for value in dependent]
+            pending[layer] = implicit_biases(call, values) if dependent else []
+        except NoForwardModeError:
+            views = [value.view_as(value) for value in dependent]
+            pending[layer] = views
+            return replace_tensors((args, kwargs), call.places, views)
+        return None
 
     def after_other(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        bias = implicit.pop(layer)
-        inherited = any(arg is seen for arg in args for seen in channels_last)
-        if bias is not None:
-            add(out, bias, last=out.ndim == 4 and (inherited or normalises_last_axis(layer)))
+        operations.paused -= 1
+        recorded.follow("layer", args, out)
+        found, outputs = pending.pop(layer), flatten_tensors(out)
+        if any(value is not None and value.requires_grad for value in found):  # views of the inputs: no forward mode
+            terms = [(value, value.detach()) for value in outputs] + [(v, -v.detach()) for v in found if v is not None]
+        else:
+            terms = [(value, bias) for value, bias in zip(outputs, found, strict=False) if bias is not None]
+        for value, bias in terms:
+            recorded.add(value, bias, last=recorded.is_channels_last(value) or normalises_last_axis(layer))
 
     handles: list[RemovableHandle] = []
-    for layer in innermost_layers(network):
-        if isinstance(layer, _BatchNorm):
-            handles.append(layer.register_forward_hook(after_batch_norm))
-        elif isinstance(layer, LINEAR):
-            handles.append(layer.register_forward_hook(after_linear))
-        elif isinstance(layer, Normalise):
-            handles.append(layer.register_forward_hook(after_normalise))
-        elif not isinstance(layer, HOMOGENEOUS):
+    for layer in closed_layers(network):
+        base = torch_layer(layer)
+        if isinstance(layer, Normalise) or (base and issubclass(base, (*LINEAR, _BatchNorm, *HOMOGENEOUS))):
+            handles.append(layer.register_forward_pre_hook(enter))
+            handles.append(layer.register_forward_hook(after_known))
+        else:
             handles.append(layer.register_forward_pre_hook(before_other, with_kwargs=True))
             handles.append(layer.register_forward_hook(after_other))
     try:
-        yield recorded
+        with operations if has_operations(network) else nullcontext():
+            yield recorded
     finally:
         for handle in handles:
             handle.remove()
+
+
+def torch_layer(layer: nn.Module) -> type[nn.Module] | None:
+    """The class of torch.nn whose function a layer computes: its own, or one whose forward it inherits."""
+    for base in type(layer).__mro__:
+        if issubclass(base, nn.Module) and base.__module__.startswith("torch.nn.modules"):
+            return base if type(layer).forward is base.forward else None
+    return None
+
+
+def closed_layers(network: nn.Module) -> Iterator[nn.Module]:
+    """The modules that count as one function each: layers of torch's, and innermost modules. Each comes once.
+
+    The network itself does not, or nothing would be seen of one that is written with functions alone. What is inside a
+    convolution (a weight's parametrization) is no layer.
+    """
+    known, waiting, seen = (*LINEAR, _BatchNorm), [network], {network}
+    while waiting:
+        module = waiting.pop(0)
+        base = torch_layer(module)
+        is_known = base is not None and issubclass(base, known)
+        children = [] if is_known else list(module.children())
+        if not children and (module is not network or base is not None):
+            yield module
+        fresh = [child for child in children if child not in seen]
+        seen.update(fresh)
+        waiting = [*fresh, *waiting]
+
+
+def has_operations(network: nn.Module) -> bool:
+    """Whether a forward pass may do anything outside of closed layers, as that of a Sequential does not."""
+    closed = set(closed_layers(network))
+    inside = {inner for layer in closed for inner in layer.modules()}
+    return any(torch_layer(module) is not nn.Sequential for module in network.modules() if module not in inside)
 
 
 def batch_norm_shift(layer: nn.Module) -> Tensor:
@@ -149,47 +271,6 @@ def batch_norm_shift(layer: nn.Module) -> Tensor:
     bias = -layer.running_mean * (layer.running_var + layer.eps).rsqrt()
     bias = bias if layer.weight is None else bias * layer.weight.detach()
     return bias if layer.bias is None else bias + layer.bias.detach()
-
-
-def innermost_layers(module: nn.Module, seen: set[nn.Module] | None = None) -> Iterator[nn.Module]:
-    """The innermost modules, each once. What is inside a convolution (a weight's parametrization) is no layer."""
-    seen = set() if seen is None else seen
-    if module in seen:
-        return
-    seen.add(module)
-    children = list(module.children())
-    if not children or isinstance(module, (*LINEAR, _BatchNorm)):
-        yield module
-    else:
-        for child in children:
-            yield from innermost_layers(child, seen)
-
-
-def implicit_bias(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
-    """`f(v) - J_f(v) v`, jointly over all floating inputs.
-
-    None where the layer does not map tensors to a tensor, or is homogeneous but for rounding, as a user's may be.
-    """
-    places = [i for i, arg in enumerate(args) if isinstance(arg, Tensor) and arg.is_floating_point()]
-
-    def function(*values: Tensor) -> Any:
-        inputs = list(args)
-        for place, value in zip(places, values, strict=True):
-            inputs[place] = value.clone()  # the layer may work in place
-        return layer.forward(*inputs, **kwargs)  # not layer(): its hooks have run, or are yet to run
-
-    # in torch's own layout: forward mode fails in another for some layers
-    values = [args[place].detach().clone(memory_format=torch.contiguous_format) for place in places]
-    with torch.no_grad():
-        if not places or not isinstance(function(*values), Tensor):
-            return None
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, about how it loads forward mode
-        value, product, *_ = torch.func.jvp(function, tuple(values), tuple(values))
-    bias: Tensor = value - product
-    if type(layer).__module__.startswith("torch.nn."):
-        return bias  # known to have one: no need to wait for the device
-    return bias if bias.abs().max() > 64 * torch.finfo(bias.dtype).eps * value.abs().max() else None
 
 
 def normalises_last_axis(layer: nn.Module) -> bool:

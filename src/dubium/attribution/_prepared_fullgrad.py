@@ -89,7 +89,7 @@ def maps_together(kept: Sequence[NetworkPasses], rescale: str, memory: int) -> F
     """
     passes = [one for ((_, one), *_) in kept]
     rows = sum(len(one.leaf) * one.output.shape[1] for one in passes)
-    kinds = {tuple((bias.value.shape, bias.channels) for bias in one.biases) for one in passes}
+    kinds = {tuple((bias.value.shape, bias.channels, bias.layout) for bias in one.biases) for one in passes}
     if rows > TOGETHER_ROWS or len(kinds) > 1 or any(len(several) > 1 for several in kept):
         return None
     try:

@@ -81,23 +81,26 @@ def fullgrad_maps(
 
 
 def fullgrad_gap(network: nn.Module, x: Images, *, memory: int = DEFAULT_MEMORY) -> Float[Tensor, "B K"]:
-    """How far input and bias terms are from adding up to each logit, relative to its size if that exceeds 1."""
+    """How far input and bias terms are from adding up to each logit, relative to its size if that exceeds 1.
+
+    Image by image: then every term is that image's, whatever the network does to the batch.
+    """
     gaps: list[Tensor] = []
-    for part, own in split_images(x, ALL_LOGITS, images_per_pass(network, x, ALL_LOGITS, memory)):
+    for part, own in split_images(x, ALL_LOGITS, 1):
         one = FullGradPass(network, part, spatial=False)
-        sums = torch.cat([torch.stack([*terms]).sum(0)[:, 0] for terms in bias_terms([one], own, term_sum, memory)]).T
+        sums = torch.cat([torch.stack([*terms]).sum(0)[:, 0] for terms in bias_terms([one], own, term_sum, memory)])
         logits = one.output.detach()
         gaps.append((logits - sums).abs() / logits.abs().clamp(min=1))
     return torch.cat(gaps)
 
 
-def term_sum(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B"]:
+def term_sum(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
     """The sum of all numbers of a term."""
     value = bias.value
     if not bias.implicit:
         gradient = gradient if bias.channels == -1 else gradient.movedim(3, -1)
         value = value.view(len(value), *[1] * (gradient.ndim - 3), -1)
-    return (gradient * value).flatten(3).sum(3)
+    return (gradient * value).flatten(2).sum(2)
 
 
 def mean_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
@@ -121,10 +124,10 @@ def rescaled_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
 
 def absolute_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
     """The absolute product of gradient and bias, channels last."""
-    axes = (0, 2, 3, 4, 1, 5) if bias.channels == -1 else (0, 2, 4, 5, 1, 3)
+    assert bias.layout is not None, "only biases that have a place in the image make maps"
     if bias.implicit:
-        return (gradient * bias.value).permute(axes).abs().contiguous()
-    rows = gradient.permute(axes).contiguous()
+        return bias.layout.as_maps(gradient * bias.value).abs().contiguous()
+    rows = bias.layout.as_maps(gradient).contiguous()
     by_row = bias.value.flatten().expand(rows.shape[3], -1).flatten()  # one long inner loop instead of many short ones
     return (rows.flatten(3) * by_row).abs_().view_as(rows)
 

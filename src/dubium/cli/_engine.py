@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dubium.choices import ENGINES
-from dubium.cli._options import completion, name_check
+from dubium.cli._options import one_of
 from dubium.errors import OptionError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EngineName = Annotated[
     str,
     typer.Option(
-        rich_help_panel="Running", autocompletion=completion(ENGINES), callback=name_check("engine", ENGINES),
+        rich_help_panel="Running", **one_of("engine", ENGINES),
         help="local, or ray: on every core of this machine or of a cluster.",
     ),
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from dubium.choices import DEMO, SCALES
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
-from dubium.cli._options import completion, dataset_for, name_check, split_words
+from dubium.cli._options import dataset_for, one_of, split_words
 from dubium.errors import FileFormatError, OptionError
 from dubium.kinds import KINDS
 
@@ -38,13 +38,11 @@ class SharedOptions:
         typer.Option(help="Such as ua-backprop,ua-backprop:rescale=none,clue:vae=FOLDER; 'random' comes along."),
     ] = None
     kinds: Annotated[
-        str, typer.Option(callback=name_check("kind of uncertainty", KINDS), help="Of epistemic, aleatoric, total.")
+        str, typer.Option(**one_of("kind of uncertainty", KINDS), help="Of epistemic, aleatoric, total.")
     ] = "epistemic"
     scale: Annotated[
         str,
-        typer.Option(
-            autocompletion=completion(SCALES), callback=name_check("scale", SCALES), help="smoke, cpu or paper."
-        ),
+        typer.Option(**one_of("scale", SCALES), help="smoke, cpu or paper."),
     ] = "cpu"
     seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 0
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; the last digits depend on them.")] = None

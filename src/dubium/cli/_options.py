@@ -48,15 +48,15 @@ def completion(names: Sequence[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
-def name_check(kind: str, names: Sequence[str]) -> Callable[[Any], Any]:
-    """A callback of an option that takes one of these names, or several: a typing mistake is an error at once."""
+def one_of(kind: str, names: Sequence[str]) -> dict[str, Any]:
+    """What an option needs that takes one of these names, or several: completion, and an error for any other word."""
 
     def check_names(value: Any) -> Any:
         for word in split_words([value] if isinstance(value, str) else value):
             lookup(kind, dict.fromkeys(names), word)
         return value
 
-    return check_names
+    return {"callback": check_names, "autocompletion": completion(names)}
 
 
 PosteriorName = Annotated[
@@ -96,23 +96,22 @@ DatasetName = Annotated[
 Fit = Annotated[
     str,
     typer.Option(
-        rich_help_panel=IMAGES, autocompletion=completion(FITS), callback=name_check("fit", FITS),
+        rich_help_panel=IMAGES, **one_of("fit", FITS),
         help="Images of another size: stretch them whole, or crop the middle. Maps have the image's own size.",
     ),
 ]  # fmt: skip
 Kinds = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="KINDS", rich_help_panel=METHOD, autocompletion=completion(KINDS),
-        callback=name_check("kind of uncertainty", KINDS),
+        metavar="KINDS", rich_help_panel=METHOD, **one_of("kind of uncertainty", KINDS),
         help=f"Maps to draw, the first ranks the images: {', '.join(KINDS)}. All by default, ranked by {RANKING[0]}.",
     ),
 ]  # fmt: skip
 Method = Annotated[
     str,
     typer.Option(
-        rich_help_panel=METHOD, autocompletion=completion(method_names()),
-        callback=name_check("method", method_names()), help=f"{', '.join(method_names())}.",
+        rich_help_panel=METHOD, **one_of("method", method_names()),
+        help=f"{', '.join(method_names())}.",
     ),
 ]  # fmt: skip
 Option = Annotated[

@@ -57,6 +57,13 @@ def explain(
     """
     named_posterior = o.posterior_settings(run, posterior, weights, mean, std)
     named_images = o.image_settings(run, images, dataset)
+    options = o.method_options(
+        [*(option or ()), *([f"tau1={tau1}"] if tau1 else ())],
+        relevance=relevance,
+        tau2=tau2,
+        rescale=rescale,
+        vae=vae and str(vae.resolve()),
+    )
     from dubium.report import write_page, write_pngs
     from dubium.run import Settings, explain_dataset, open_work
 
@@ -65,13 +72,7 @@ def explain(
         images=named_images,
         method=method,
         kinds=o.split_words(kinds) or RANKING,
-        options=o.method_options(
-            [*(option or ()), *([f"tau1={tau1}"] if tau1 else ())],
-            relevance=relevance,
-            tau2=tau2,
-            rescale=rescale,
-            vae=vae and str(vae.resolve()),
-        ),
+        options=options,
         top=top,
         fit=fit,
         input_shape=o.parse_numbers(input_shape, int),

@@ -7,7 +7,7 @@ import typer
 
 from dubium.choices import DATASETS, SCALES
 from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
-from dubium.cli._options import name_check, parse_numbers
+from dubium.cli._options import one_of, parse_numbers
 from dubium.cli._progress import training_bars
 from dubium.errors import OptionError
 from dubium.option_text import parse_options
@@ -21,10 +21,10 @@ def train(
     out: Annotated[Path | None, typer.Option(help="The run's folder; runs/DATASET-POSTERIOR-SCALE by default.")] = None,
     posterior: Annotated[
         str,
-        typer.Option(help=f"{', '.join(POSTERIOR_KINDS)}.", callback=name_check("posterior", list(POSTERIOR_KINDS))),
+        typer.Option(help=f"{', '.join(POSTERIOR_KINDS)}.", **one_of("posterior", list(POSTERIOR_KINDS))),
     ] = "ensemble",
     members: Annotated[int, typer.Option(help="Networks in the posterior, trained or drawn.")] = 5,
-    scale: Annotated[str, typer.Option(help=f"{', '.join(SCALES)}.", callback=name_check("scale", SCALES))] = "cpu",
+    scale: Annotated[str, typer.Option(help=f"{', '.join(SCALES)}.", **one_of("scale", SCALES))] = "cpu",
     seed: int = 0,
     jobs: Annotated[int, typer.Option(help="Members trained at a time, each in a process of its own.")] = 1,
     threads: Annotated[int | None, typer.Option(help="Threads a process; by default the cores over the jobs.")] = None,

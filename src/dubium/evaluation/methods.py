@@ -21,7 +21,7 @@ DEFAULTS = {
 
 
 @dataclass(frozen=True)
-class Method:
+class LabelledMethod:
     """A method and its options, under the text that asked for it."""
 
     label: str
@@ -29,7 +29,7 @@ class Method:
     options: dict[str, Any]
 
 
-def parse_methods(texts: Iterable[str], channels: int, *, control: bool = True) -> tuple[Method, ...]:
+def parse_methods(texts: Iterable[str], channels: int, *, control: bool = True) -> tuple[LabelledMethod, ...]:
     """Methods from their texts, each checked and each once.
 
     Args:
@@ -42,7 +42,7 @@ def parse_methods(texts: Iterable[str], channels: int, *, control: bool = True) 
     return tuple(parse_method(label, channels) for label in labels)
 
 
-def parse_method(text: str, channels: int) -> Method:
+def parse_method(text: str, channels: int) -> LabelledMethod:
     """`name:option=value:...`; values are JSON where they can be, else text, and `vae` is the folder of one."""
     name, *pairs = text.split(":")
     options = {}
@@ -52,11 +52,11 @@ def parse_method(text: str, channels: int) -> Method:
             raise OptionError(f"The method {text!r} has the part {pair!r}; expected name:option=value:option=value.")
         options[option] = load_vae(value) if option == "vae" else parse_value(value)
     choose_method(name, options, channels)  # raises what a user should know before anything is computed
-    return Method(text, name, options)
+    return LabelledMethod(text, name, options)
 
 
 def explain_maps(
-    posterior: Posterior, x: Images, method: Method, kinds: Sequence[Kind], *, seed: int = 0
+    posterior: Posterior, x: Images, method: LabelledMethod, kinds: Sequence[Kind], *, seed: int = 0
 ) -> dict[str, Tensor]:
     """Maps (B, H, W) of one method, by kind."""
     maps = explain(posterior, x, method=method.name, kinds=kinds, seed=seed, **method.options).maps

@@ -27,6 +27,8 @@ Explain = Callable[[Sequence[nn.Module], Images], Tensor]
 
 @dataclass(frozen=True)
 class Finding:
+    """Whether a method has a property, with the number that decides it."""
+
     holds: bool
     value: float
     meaning: str
@@ -39,7 +41,7 @@ def explainer(method: str, kind: Any, **options: Any) -> Explain:
 
 def completeness(attribute: Explain) -> Finding:
     """The map adds up to the uncertainty."""
-    posterior, x = [network(seed) for seed in range(MEMBERS)], images()
+    posterior, x = [random_network(seed) for seed in range(MEMBERS)], random_images()
     exact = uncertainty(posterior, x).scores["aleatoric"]
     gap = ((attribute(posterior, x).sum((1, 2)) - exact).abs() / exact).max()
     return Finding(bool(gap < EXACT), float(gap), "largest relative gap between the map's sum and U")
@@ -47,13 +49,13 @@ def completeness(attribute: Explain) -> Finding:
 
 def positivity(attribute: Explain) -> Finding:
     """No pixel has a negative value."""
-    lowest = attribute([network(seed) for seed in range(MEMBERS)], images()).min()
+    lowest = attribute([random_network(seed) for seed in range(MEMBERS)], random_images()).min()
     return Finding(bool(lowest >= 0), float(lowest), "smallest value of a map")
 
 
 def sensitivity(attribute: Explain) -> Finding:
     """Pixels that cannot change the uncertainty get nothing, and others get something."""
-    posterior, x = [nn.Sequential(RightHalf(), network(seed)).eval() for seed in range(MEMBERS)], images()
+    posterior, x = [nn.Sequential(RightHalf(), random_network(seed)).eval() for seed in range(MEMBERS)], random_images()
     maps = attribute(posterior, x).abs()
     ignored, seen = maps[..., : SIZE // 2], maps[..., SIZE // 2 :]
     share = ignored.sum() / maps.sum()
@@ -62,8 +64,8 @@ def sensitivity(attribute: Explain) -> Finding:
 
 def saturation(attribute: Explain) -> Finding:
     """Pixels with a gradient of zero, though other values of theirs would change the uncertainty, count too."""
-    posterior = [nn.Sequential(AtLeastHalf(), network(seed)).eval() for seed in range(MEMBERS)]
-    x = images()
+    posterior = [nn.Sequential(AtLeastHalf(), random_network(seed)).eval() for seed in range(MEMBERS)]
+    x = random_images()
     x[..., : SIZE // 2] = 0.2  # below what AtLeastHalf lets through
     maps = attribute(posterior, x).abs()
     share = maps[..., : SIZE // 2].sum() / maps.sum()
@@ -72,8 +74,8 @@ def saturation(attribute: Explain) -> Finding:
 
 def implementation_invariance(attribute: Explain) -> Finding:
     """Networks that compute the same, one with BatchNorm, one with it folded into the convolution, have equal maps."""
-    posterior, x = [network(seed) for seed in range(MEMBERS)], images()
-    twins = [folded(member) for member in posterior]
+    posterior, x = [random_network(seed) for seed in range(MEMBERS)], random_images()
+    twins = [fold_batch_norm(member) for member in posterior]
     assert all(torch.allclose(a(x), b(x)) for a, b in zip(posterior, twins, strict=True))
     gap = relative_l1(attribute(twins, x), attribute(posterior, x))
     return Finding(gap < EXACT, gap, "relative L1 distance between the maps of equal functions")
@@ -81,8 +83,8 @@ def implementation_invariance(attribute: Explain) -> Finding:
 
 def linearity(attribute: Explain) -> Finding:
     """Two posteriors together, whose aleatoric uncertainty is the mean of theirs, have the mean of their maps."""
-    first, second = ([network(seed + shift) for seed in range(MEMBERS)] for shift in (0, 10))
-    x = images()
+    first, second = ([random_network(seed + shift) for seed in range(MEMBERS)] for shift in (0, 10))
+    x = random_images()
     mean = (attribute(first, x) + attribute(second, x)) / 2
     gap = relative_l1(attribute([*first, *second], x), mean)
     return Finding(gap < EXACT, gap, "relative L1 distance to the mean of the two maps")
@@ -91,12 +93,14 @@ def linearity(attribute: Explain) -> Finding:
 def fidelity(attribute: Explain, posterior: Sequence[nn.Module], x: Images) -> Finding:
     """Blurring the pixels of highest value lowers the uncertainty more than blurring random ones; of real networks."""
     control = explainer("random", "epistemic")
-    gain = reduction(posterior, x, attribute(posterior, x)) - reduction(posterior, x, control(posterior, x))
+    gain = blurring_reduction(posterior, x, attribute(posterior, x)) - blurring_reduction(
+        posterior, x, control(posterior, x)
+    )
     found = bootstrap(gain.numpy(), mean)
     return Finding(found.low > 0, found.value, "mean extra reduction of U over random maps")
 
 
-def reduction(posterior: Sequence[nn.Module], x: Images, maps: Tensor) -> Tensor:
+def blurring_reduction(posterior: Sequence[nn.Module], x: Images, maps: Tensor) -> Tensor:
     """The part of the epistemic uncertainty that goes when the highest 5 % of pixels are blurred, at the best sigma."""
     chosen = (pixel_ranks(maps) < pixel_counts(*x.shape[2:])[-1])[:, None]
     before = uncertainty(posterior, x).scores["epistemic"]
@@ -117,7 +121,7 @@ PROPERTIES: dict[str, Callable[[Explain], Finding]] = {
 }
 
 
-def network(seed: int) -> nn.Sequential:
+def random_network(seed: int) -> nn.Sequential:
     """Two convolutions, the first with BatchNorm, and a dense layer, all far from their initial values."""
     generator = torch.Generator().manual_seed(seed)
     layers = nn.Sequential(
@@ -133,11 +137,11 @@ def network(seed: int) -> nn.Sequential:
     return whole
 
 
-def images() -> Images:
+def random_images() -> Images:
     return torch.rand(3, 1, SIZE, SIZE, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def folded(network: nn.Sequential) -> nn.Sequential:
+def fold_batch_norm(network: nn.Sequential) -> nn.Sequential:
     """The same function without its BatchNorm layer."""
     convolution, norm, *rest = deepcopy(network)
     assert isinstance(convolution, nn.Conv2d)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dubium.errors import OptionError
+from dubium.evaluation.ranks import tied_ranks
 
 Array = NDArray[np.floating[Any]]
 Statistic = Callable[[Array, int], Array]
@@ -161,26 +162,6 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(p_values) - position) * p_values[index]))
         corrected[index] = highest
     return corrected
-
-
-def tied_ranks(values: Array) -> Array:
-    """Ranks from 1; equal values share the mean of their ranks."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    last = np.cumsum(counts)
-    return np.asarray((last - (counts - 1) / 2)[which])
-
-
-def rank_correlation(a: ArrayLike, b: ArrayLike) -> float:
-    """Spearman's correlation, with mean ranks for ties; 0 where one of the two is constant.
-
-    Example:
-        >>> rank_correlation([1, 2, 3], [9, 5, 1])
-        -1.0
-    """
-    first, second = (tied_ranks(np.asarray(values, np.float64)) for values in (a, b))
-    first, second = first - first.mean(), second - second.mean()
-    norm = float(np.sqrt((first @ first) * (second @ second)))
-    return float(first @ second) / norm if norm > 0 else 0.0
 
 
 def mean_interval(values: Array, *, level: float = LEVEL) -> Interval:

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from dubium.errors import OptionError
-from dubium.evaluation.statistics import rank_correlation
+from dubium.evaluation.ranks import rank_correlation
 from dubium.files import write_atomically
 from dubium.report.cards import image_origin, maps_html, prediction_html, votes_html
 from dubium.report.page import html_document, page_header, panel_html

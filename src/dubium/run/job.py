@@ -21,7 +21,7 @@ from dubium.explanation import Explanation
 from dubium.figures import picture
 from dubium.kinds import KINDS
 from dubium.run.shard import ShardWriter, open_shard
-from dubium.run.store import Array, Row
+from dubium.run.store import Row
 from dubium.run.work import PosteriorOnDevice, Work
 from dubium.types import Images
 
@@ -94,7 +94,7 @@ def read_input(work: Work, index: int, *, with_thumbnail: bool) -> tuple[Float[T
     x = to_size(x, (height or own_height, width or own_width), work.settings.fit)
     return x, {
         "id": item.id, "path": item.path, "label": item.label, "height": own_height, "width": own_width,
-        "thumbnail": thumbnail(item.image) if with_thumbnail else None,
+        "thumbnail": thumbnail_png(item.image) if with_thumbnail else None,
     }  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def explain_batch(work: Work, action: str, x: Images, tell: Tell, before: float)
     )  # fmt: skip
 
 
-def thumbnail(image: Float[Tensor, "C H W"]) -> bytes:
+def thumbnail_png(image: Float[Tensor, "C H W"]) -> bytes:
     """A PNG of at most `THUMBNAIL` pixels a side; smaller images are kept pixel by pixel."""
     height, width = image.shape[1:]
     scale = min(1, THUMBNAIL / max(height, width))
@@ -126,19 +126,16 @@ def thumbnail(image: Float[Tensor, "C H W"]) -> bytes:
 
 def make_row(explanation: Explanation, place: int, facts: dict[str, Any], fit: str) -> Row:
     """One image's results: all three scores, and its maps at its own size."""
-
-    def array(tensor: Tensor) -> Array:
-        return tensor.detach().float().cpu().numpy()
-
     scores: dict[str, Any] = {kind: float(score[place]) for kind, score in explanation.all_scores.items()}
     maps: dict[str, Any] = {f"map_{kind}": None for kind in KINDS}
     for kind, by_image in explanation.maps.items():
-        maps[f"map_{kind}"] = array(from_size(by_image[place], (facts["height"], facts["width"]), fit))
+        own_size = from_size(by_image[place], (facts["height"], facts["width"]), fit)
+        maps[f"map_{kind}"] = own_size.float().numpy(force=True)
     return Row(
         **facts,
         prediction=int(explanation.probs[place].argmax()),
-        probs=array(explanation.probs[place]),
-        members=array(explanation.members[:, place]),
+        probs=explanation.probs[place].float().numpy(force=True),
+        members=explanation.members[:, place].float().numpy(force=True),
         **scores,
         **maps,
     )

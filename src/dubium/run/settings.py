@@ -1,7 +1,7 @@
 """What was asked of a dataset: plain data, stored beside the results and sent to other machines."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from dubium.attribution._budget import parse_memory
@@ -63,12 +63,8 @@ class Settings:
         if self.input_shape is not None and (len(self.input_shape) != 3 or min(self.input_shape) < 1):
             raise OptionError(f"input_shape is {self.input_shape}; expected channels, height and width: 3,32,32.")
 
-    def to_json(self) -> dict[str, Any]:
-        """The settings as a dict that JSON can hold."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Settings":
-        """The inverse of `to_json`."""
+        """Settings that were stored as JSON: `dataclasses.asdict`, with lists for tuples."""
         values: dict[str, Any] = {n: tuple(value) if isinstance(value, list) else value for n, value in content.items()}
         return cls(**values)

@@ -27,7 +27,7 @@ class ShardWriter:
     def add(self, row: Row) -> None:
         """Take a row; a row group is written when enough have come."""
         self.rows.append(row)
-        self.bytes += sum(array.nbytes for array in (row.probs, row.members, *row.maps().values()))
+        self.bytes += sum(value.nbytes for value in vars(row).values() if isinstance(value, np.ndarray))
         if self.bytes >= FLUSH:
             self.flush()
 
@@ -63,7 +63,7 @@ def table_of_rows(rows: Sequence[Row]) -> pa.Table:
         arrays[name] = number_lists(columns[name])
     members = [row.members for row in rows]
     inner = number_lists([row for block in members for row in block])
-    arrays["members"] = pa.ListArray.from_arrays(offsets([len(block) for block in members]), inner)
+    arrays["members"] = pa.ListArray.from_arrays(list_offsets([len(block) for block in members]), inner)
     return pa.table([pa.array(arrays[f.name], f.type) if isinstance(arrays[f.name], list) else arrays[f.name]
                      for f in SCHEMA], schema=SCHEMA)  # fmt: skip
 
@@ -74,9 +74,9 @@ def number_lists(arrays: Sequence[Array | None]) -> pa.ListArray:
     there = [np.ravel(array) for array in arrays if array is not None]
     flat = np.concatenate(there, dtype=np.float32) if there else np.empty(0, np.float32)
     missing = pa.array([array is None for array in arrays])
-    return pa.ListArray.from_arrays(offsets(sizes), pa.array(flat), mask=missing)
+    return pa.ListArray.from_arrays(list_offsets(sizes), pa.array(flat), mask=missing)
 
 
-def offsets(sizes: Sequence[int]) -> pa.Array:
+def list_offsets(sizes: Sequence[int]) -> pa.Array:
     """Where each list begins in the flat array."""
     return pa.array(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int32))

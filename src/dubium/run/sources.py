@@ -36,7 +36,7 @@ class ImageSource(Protocol):
 
 
 @dataclass(frozen=True)
-class DatasetSource:
+class DatasetImages:
     """Images of a dataset; labels index its classes."""
 
     dataset: Dataset
@@ -56,7 +56,7 @@ class DatasetSource:
 
 
 @dataclass(frozen=True)
-class FileSource:
+class FileImages:
     """Image files; a file's folder is its class where the folder is called like one."""
 
     paths: Sequence[Path]
@@ -86,9 +86,9 @@ def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tup
     """The images that settings name, and the class names, which a dataset may know where the posterior does not."""
     if "dataset" in images:
         dataset = load(images["dataset"])
-        return DatasetSource(renumber_labels(dataset, classes)), tuple(classes or dataset.classes) or None
+        return DatasetImages(renumber_labels(dataset, classes)), tuple(classes or dataset.classes) or None
     known = None if classes is None else tuple(classes)
-    return FileSource(find_images(images["files"]), known or ()), known
+    return FileImages(find_images(images["files"]), known or ()), known
 
 
 def renumber_labels(dataset: Dataset, classes: Sequence[str] | None) -> Dataset:

@@ -1,8 +1,9 @@
 """The networks and images that settings name, opened, and the facts about them that are stored with the results."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import torch
 from torch import nn
 
-import dubium
 from dubium._explain import choose_method
 from dubium.errors import OptionError, PosteriorTypeError
 from dubium.models import Normalized, load_vae
@@ -40,28 +40,25 @@ class Work:
 
 def open_work(settings: Settings, source: ImageSource | None = None) -> Work:
     """Open what the settings name; images that are open already are taken as they are."""
+    settings = replace(settings, threads=settings.threads or torch.get_num_threads())
     posterior, record = open_posterior(settings.posterior)
+    channels, height, width = settings.input_shape or input_shape(posterior, record)
+    weights = {"kind": record.kind if record else None, "members": len(posterior), "sha256": weights_digest(posterior)}
+    dtype, options = weight_dtype(posterior), open_options(settings)
+    if settings.top != 0:
+        choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
     classes = settings.classes or (record.classes if record else None)
     if source is None:
         source, classes = open_source(settings.images, classes)
-    settings = replace(settings, threads=settings.threads or torch.get_num_threads())
-    channels, height, width = shape = settings.input_shape or input_shape(posterior, record)
-    options = open_options(settings)
-    if settings.top != 0:
-        choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
     about = {
-        "versions": {"dubium": dubium.__version__, "torch": torch.__version__, "python": python_version()},
-        "settings": settings.to_json(),
-        "posterior": {
-            "kind": record.kind if record else None,
-            "members": len(posterior),
-            "sha256": weights_digest(posterior),
-        },
+        "versions": {"dubium": version("dubium"), "torch": torch.__version__, "python": python_version()},
+        "settings": asdict(settings),
+        "posterior": weights,
         "images": {"count": len(source), "sha256": source.digest()},
         "classes": None if classes is None else list(classes),
-        "input_shape": list(shape),
+        "input_shape": [channels, height, width],
     }
-    return Work(settings, posterior, source, (channels, height, width), weight_dtype(posterior), options, about)
+    return Work(settings, posterior, source, (channels, height, width), dtype, options, about)
 
 
 def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
@@ -70,8 +67,8 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
     A factory is imported, so pass only what the user typed, never what a file says.
     """
     if "run" in named:
-        posterior = load_posterior(named["run"], named.get("architecture"))
-        return normalize_inputs(posterior, named), posterior_record(named["run"])
+        record = posterior_record(named["run"])
+        return normalize_inputs(load_posterior(named["run"], named.get("architecture")), named), record
     factory, weights = import_path(named["factory"]), list(named.get("weights") or ())
     if weights:
         return load_weights(factory, weights, named.get("mean"), named.get("std")), None

@@ -9,7 +9,7 @@ from typing import Any
 
 from dubium.data import Dataset
 from dubium.errors import FileFormatError, OptionError
-from dubium.files import write_json
+from dubium.files import check_same_settings, write_json
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.seeds import seed_for
 from dubium.training.recipe import Recipe
@@ -76,25 +76,9 @@ def start_or_continue(folder: Path, plan: Plan) -> Plan:
         begun = Plan.from_json(values)
     except (ValueError, KeyError, TypeError) as error:
         raise FileFormatError(f"{path} is damaged or not of a training run ({error}). Use another folder.") from error
-    wanted, found = plan.to_json(), begun.to_json()
-    other = [
-        f"{name} {setting_difference(found[name], wanted[name])}"
-        for name in wanted
-        if name != "threads" and found[name] != wanted[name]
-    ]
-    if other:
-        raise OptionError(
-            f"{folder} was begun with other settings: {'; '.join(other)}. Give the same to go on, or another folder."
-        )
+    advice = "Give the same settings to go on, or use another folder."
+    check_same_settings(folder, begun.to_json(), {**plan.to_json(), "threads": begun.threads}, advice=advice)
     return begun
-
-
-def setting_difference(found: Any, wanted: Any) -> str:
-    """`found, not wanted`, entry by entry where both are dicts."""
-    if isinstance(found, dict) and isinstance(wanted, dict):
-        names = [name for name in {**found, **wanted} if found.get(name) != wanted.get(name)]
-        return ", ".join(f"{name} {found.get(name)!r}, not {wanted.get(name)!r}" for name in names)
-    return f"{found!r}, not {wanted!r}"
 
 
 def fingerprint(data: Dataset) -> dict[str, Any]:

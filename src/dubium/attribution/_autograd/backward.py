@@ -130,7 +130,7 @@ def autograd_gradients(
     for s, pull in enumerate(networks):
         own = {place: gradient[:, s] for place, gradient in gradients.items()}
         try:
-            by_network.append(target_by_target(pull, own) if name in WRONGLY_BATCHED else torch.func.vmap(pull)(own))
+            by_network.append(target_by_target(pull, own) if name in ONE_BY_ONE else torch.func.vmap(pull)(own))
         except (RuntimeError, NotImplementedError):  # no batching rule, a Function without `setup_context`, ...
             by_network.append(target_by_target(pull, own))
     return [stack_networks(gradient, 1) for gradient in zip(*by_network, strict=True)]
@@ -142,5 +142,5 @@ def target_by_target(pull: Callable[[Gradients], list[Tensor]], gradients: Gradi
     return [torch.stack(gradient) for gradient in zip(*each, strict=True)]
 
 
-WRONGLY_BATCHED = frozenset({"CdistBackward0", "EuclideanDistBackward0"})
-"""Nodes whose batching rule in torch gives other gradients than autograd does."""
+ONE_BY_ONE = frozenset({"CdistBackward0", "EuclideanDistBackward0", "ScaledDotProductFlashAttentionForCpuBackward0"})
+"""Nodes whose batching rule in torch gives other gradients than autograd does, or that have none."""

@@ -12,7 +12,8 @@ from dubium.errors import OptionError
 from dubium.evaluation.metrics.blurring import pixel_ranks
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.evaluation.metrics.scoring import Uncertainty
-from dubium.evaluation.statistics import Array, rank_correlation
+from dubium.evaluation.ranks import rank_correlation
+from dubium.evaluation.statistics import Array
 from dubium.posteriors import Gaussian, MCDropout
 from dubium.types import Images, Posterior
 

@@ -9,7 +9,7 @@ import torch
 
 from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError
-from dubium.evaluation.methods import Method
+from dubium.evaluation.methods import LabelledMethod
 from dubium.executor import Executor, in_turn
 from dubium.types import Kind, Posterior
 
@@ -30,7 +30,7 @@ class Evaluation:
 
     posterior: Posterior
     data: Dataset
-    methods: tuple[Method, ...]
+    methods: tuple[LabelledMethod, ...]
     kinds: tuple[Kind, ...]
     out: Path
     posterior_name: str = ""  # what the user called the posterior
@@ -84,7 +84,7 @@ def metric_name(metric: str, kind: Kind) -> str:
 class MethodShard(NamedTuple):
     """Some images, to be explained by one method."""
 
-    method: Method
+    method: LabelledMethod
     rows: slice
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dubium.data import Dataset
 from dubium.errors import OptionError
-from dubium.evaluation.methods import Method, explain_maps
+from dubium.evaluation.methods import LabelledMethod, explain_maps
 from dubium.evaluation.metrics.scoring import scorer
 from dubium.evaluation.protocols.evaluation import (
     SHARD,
@@ -93,7 +93,7 @@ def _explain_shard(store: ShardStore, x: Images, evaluation: Evaluation, shard: 
 
 
 def map_maker(
-    evaluation: Evaluation, method: Method, x: Images, kinds: Sequence[Kind]
+    evaluation: Evaluation, method: LabelledMethod, x: Images, kinds: Sequence[Kind]
 ) -> Callable[[], dict[str, Tensor]]:
     """A function that explains the images, for a store to call if it has no maps of them."""
     return partial(explain_maps, evaluation.posterior, x, method, kinds, seed=evaluation.seed)

@@ -5,29 +5,26 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-import numpy as np
 from torch import Tensor, nn
 
 from dubium.data import Dataset
 from dubium.errors import DivergedError, OptionError, lookup
-from dubium.evaluation.metrics.calibration import BINS, HIGHER_IS_BETTER
-from dubium.evaluation.protocols.evaluation import Evaluation, metric_name, other_split, run_items
+from dubium.evaluation.metrics.calibration import BINS
+from dubium.evaluation.protocols.evaluation import Evaluation, other_split, run_items
 from dubium.evaluation.protocols.images import compute_maps
-from dubium.evaluation.protocols.mitigation_arm import Attention, train_arm
+from dubium.evaluation.protocols.mitigation_arm import NO_ATTENTION, Arm, Attention, arm_measurements, train_arm
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import ShardStore, arm_shard, example_shard, explainer_shard, method_shard
-from dubium.evaluation.statistics import mean
 from dubium.evaluation.summary import EvaluationSummary, Measurement
 from dubium.seeds import seed_for
 from dubium.training.attention import MITIGATION, attention_weights
 from dubium.training.loop import fit, network_for
 from dubium.training.recipe import Recipe
 from dubium.training.recipes import RECIPES, sizes
-from dubium.types import Images, Kind
+from dubium.types import Images
 
 IMAGES = {"mnist": 500, "cifar-10": 1000, "svhn": 2000, "cifar-100": 4000}  # Sec. 5.2.2
 MAPS = 50  # images explained at a time
-NO_ATTENTION = "none"
 EXAMPLES = 6  # images that figures show
 
 
@@ -80,14 +77,6 @@ def _default_options(scale: str, data: Dataset) -> MitigationOptions:
     if scale == "cpu":
         recipe = recipe.changed(epochs=60, milestones=(15, 30, 45))
     return MitigationOptions(IMAGES.get(data.name, 500), 5, recipe)
-
-
-class Arm(NamedTuple):
-    """One way of training: with the maps of a method and kind, or (None) without attention."""
-
-    method: str
-    kind: Kind | None
-    maps: Tensor | None
 
 
 class Experiment(NamedTuple):
@@ -177,16 +166,6 @@ def _evaluate_arm(
             return {"diverged": str(error)}
 
     return store.compute_values(arm_shard(arm.method, seed, arm.kind), compute)
-
-
-def arm_measurements(results: list[dict[str, Any]], kind: Kind | None) -> dict[str, Measurement]:
-    """Every metric of one arm, one number for each seed."""
-    measurements = {}
-    for metric, higher in HIGHER_IS_BETTER.items():
-        values = np.array([result[metric] for result in results])
-        name = metric if kind is None else metric_name(metric, kind)
-        measurements[name] = Measurement(values, mean, values, higher)
-    return measurements
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,22 @@
 """One arm of the mitigation experiment: train a fresh network, with or without maps; test it on other images."""
 
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+import numpy as np
 from torch import Tensor
 
 from dubium.data import Dataset
-from dubium.evaluation.metrics.calibration import predictive_metrics
+from dubium.evaluation.metrics.calibration import HIGHER_IS_BETTER, predictive_metrics
+from dubium.evaluation.protocols.evaluation import metric_name
+from dubium.evaluation.statistics import mean
+from dubium.evaluation.summary import Measurement
 from dubium.training.attention import MITIGATION, Normalisation, Space, mitigate
 from dubium.training.loop import network_for, predict_logits
 from dubium.training.recipe import Recipe
+from dubium.types import Kind
+
+NO_ATTENTION = "none"
 
 
 @dataclass(frozen=True)
@@ -18,6 +26,14 @@ class Attention:
     alpha: float = 0.2
     normalisation: Normalisation = "softmax"
     space: Space = "latent"
+
+
+class Arm(NamedTuple):
+    """One way of training: with the maps of a method and kind, or (None) without attention."""
+
+    method: str
+    kind: Kind | None
+    maps: Tensor | None
 
 
 def train_arm(
@@ -47,3 +63,13 @@ def train_arm(
         seed=seed,
     )
     return predictive_metrics(predict_logits(trained, test), test.labels)
+
+
+def arm_measurements(results: list[dict[str, Any]], kind: Kind | None) -> dict[str, Measurement]:
+    """Every metric of one arm, one number for each seed."""
+    measurements = {}
+    for metric, higher in HIGHER_IS_BETTER.items():
+        values = np.array([result[metric] for result in results])
+        name = metric if kind is None else metric_name(metric, kind)
+        measurements[name] = Measurement(values, mean, values, higher)
+    return measurements

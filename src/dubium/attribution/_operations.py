@@ -1,0 +1,307 @@
+"""Operations outside of layers whose biases are known: functional calls, products, added parameters, attention.
+
+Each is `f(v) = J_f(v) v + b` in all of its inputs that depend on the image, jointly; parameters and constants are part
+of f. So a product of two such inputs has the bias `-u w`, an added parameter is a bias, a sum of two has none.
+"""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+
+ROUNDING = 64  # times the machine's precision: a bias below this is that of a homogeneous function
+
+HOMOGENEOUS = frozenset(
+    [
+        "abs",
+        "adaptive_avg_pool1d",
+        "adaptive_avg_pool2d",
+        "adaptive_max_pool2d",
+        "alias",
+        "amax",
+        "amin",
+        "avg_pool1d",
+        "avg_pool2d",
+        "broadcast_to",
+        "chunk",
+        "clone",
+        "contiguous",
+        "detach",
+        "diagonal",
+        "dropout",
+        "dropout2d",
+        "expand",
+        "expand_as",
+        "feature_alpha_dropout",
+        "flatten",
+        "flip",
+        "float",
+        "fold",
+        "gather",
+        "index_select",
+        "interpolate",
+        "leaky_relu",
+        "leaky_relu_",
+        "max_pool1d",
+        "max_pool2d",
+        "mean",
+        "movedim",
+        "moveaxis",
+        "mT",
+        "narrow",
+        "neg",
+        "negative",
+        "pad",
+        "permute",
+        "pixel_shuffle",
+        "pixel_unshuffle",
+        "prelu",
+        "ravel",
+        "relu",
+        "relu_",
+        "repeat",
+        "repeat_interleave",
+        "reshape",
+        "reshape_as",
+        "roll",
+        "rot90",
+        "select",
+        "split",
+        "split_with_sizes",
+        "squeeze",
+        "squeeze_",
+        "sum",
+        "swapaxes",
+        "swapdims",
+        "t",
+        "take_along_dim",
+        "tile",
+        "to",
+        "transpose",
+        "tril",
+        "triu",
+        "type_as",
+        "unbind",
+        "unflatten",
+        "unfold",
+        "unsqueeze",
+        "unsqueeze_",
+        "upsample",
+        "view",
+        "view_as",
+        "__getitem__",
+        "__neg__",
+        "__get__",
+        "double",
+        "half",
+        "bfloat16",
+        "requires_grad_",
+        "__len__",
+        "_max_pool2d",
+        "rearrange",
+    ]
+)
+"""Functions without a bias, whatever their inputs. Rounding would give them one, which rescaling would blow up.
+`pad` is of zeros, unless it is given a value."""
+
+ADDITIVE = frozenset(
+    [
+        "add",
+        "add_",
+        "sub",
+        "sub_",
+        "__add__",
+        "__iadd__",
+        "__sub__",
+        "__isub__",
+        "__radd__",
+        "__rsub__",
+        "rsub",
+        "cat",
+        "concat",
+        "stack",
+    ]
+)
+"""Functions without a bias if all of their inputs depend on the image."""
+
+BILINEAR = frozenset(
+    [
+        "mul",
+        "mul_",
+        "multiply",
+        "__mul__",
+        "__imul__",
+        "__rmul__",
+        "matmul",
+        "__matmul__",
+        "__rmatmul__",
+        "bmm",
+        "mm",
+        "einsum",
+        "linear",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose2d",
+    ]
+)
+"""Functions without a bias if one of their two factors depends on the image, and nothing is added."""
+
+
+class OperationRecorder(TorchFunctionMode):
+    """Within it, a forward pass calls `record(tensor, bias)` for each operation that has a bias.
+
+    Args:
+        wanted: whether the bias of such an output is of any use; if not, it is not computed.
+        record: takes a tensor of the graph, and the bias that acts there.
+        follow: takes the name, arguments and output of each operation.
+    """
+
+    def __init__(
+        self,
+        wanted: Callable[[Tensor], bool],
+        record: Callable[[Tensor, Tensor], None],
+        follow: Callable[[str, Sequence[Any], Any], None],
+    ) -> None:
+        super().__init__()
+        self.wanted, self.record, self.follow, self.paused = wanted, record, follow, 0
+
+    def __torch_function__(
+        self, function: Any, _types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(function, "__name__", "")
+        if self.paused or not torch.is_grad_enabled():
+            return function(*args, **kwargs)
+        if name in HOMOGENEOUS and "value" not in kwargs:
+            out = function(*args, **kwargs)
+            self.follow(name, args, out)
+            return out
+        inputs = [value for value in flatten_tensors((args, kwargs)) if value.is_floating_point()]
+        dependent = [value for value in inputs if value.requires_grad]
+        if not dependent or is_linear(name, inputs, dependent, args):
+            out = function(*args, **kwargs)
+            self.follow(name, args, out)
+            return out
+        in_place = works_in_place(name, kwargs)
+        before = [value.detach().clone() for value in dependent] if in_place else dependent
+        out = function(*args, **kwargs)
+        self.follow(name, args, out)
+        result = args[0] if out is None else out  # `x[i] = y` gives nothing, and changes its first input
+        if not any(value.requires_grad and self.wanted(value) for value in flatten_tensors(result)):
+            return out
+        call = Call(function, args, kwargs, dependent, returns_nothing=out is None)
+        try:
+            biases = implicit_biases(call, [value.detach() for value in before])
+        except NoForwardModeError:
+            return out if in_place else self.record_both_ends(call, dependent)
+        for value, bias in zip(flatten_tensors(result), biases, strict=True):
+            if bias is not None and value.requires_grad and self.wanted(value):
+                self.record(value, bias)
+        return out
+
+    def record_both_ends(self, call: "Call", dependent: Sequence[Tensor]) -> Any:
+        """Call a function that has no forward mode: `g f(v)` at its output and `-(J' g) v` at its inputs sum up to g b.
+
+        The inputs are views of their own, whose gradients come from this function alone.
+        """
+        views = [value.view_as(value) for value in dependent]
+        out = call.returned(views)
+        for value in flatten_tensors(out):
+            if value.requires_grad:
+                self.record(value, value.detach())
+        for view in views:
+            self.record(view, -view.detach())
+        return out
+
+
+class NoForwardModeError(NotImplementedError):
+    """A function that torch cannot differentiate forwards."""
+
+
+class Call:
+    """A function with its arguments, as a function of those of them that depend on the image."""
+
+    def __init__(
+        self, function: Any, args: Any, kwargs: Any, dependent: Sequence[Tensor], *, returns_nothing: bool
+    ) -> None:
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.places = {id(value): place for place, value in enumerate(dependent)}
+        self.returns_nothing = returns_nothing
+
+    def __call__(self, *values: Tensor) -> tuple[Tensor, ...]:
+        copies = [value.clone() for value in values]  # the function may work in place
+        args, kwargs = replace_tensors((self.args, self.kwargs), self.places, copies)
+        out = self.function(*args, **kwargs)
+        return tuple(flatten_tensors(args[0] if self.returns_nothing else out))
+
+    def returned(self, values: Sequence[Tensor]) -> Any:
+        """What the function returns for other values of these arguments."""
+        args, kwargs = replace_tensors((self.args, self.kwargs), self.places, values)
+        return self.function(*args, **kwargs)
+
+
+def implicit_biases(function: Callable[..., tuple[Tensor, ...]], values: Sequence[Tensor]) -> list[Tensor | None]:
+    """`f(v) - J_f(v) v` of each output, jointly over all inputs; None where it is no more than rounding."""
+    values = tuple(value.contiguous() for value in values)  # forward mode fails in other layouts for some functions
+    with torch.no_grad(), warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):  # the kernel that has forward mode
+        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, about how it loads forward mode
+        try:
+            tangents = tuple(
+                value.masked_fill(~value.isfinite(), 0) for value in values
+            )  # infinity is a mask: constant
+            found, products, *_ = torch.func.jvp(function, values, tangents)
+        except (RuntimeError, NotImplementedError) as error:
+            raise NoForwardModeError(str(error)) from error
+    return [significant_bias(value, product) for value, product in zip(found, products, strict=True)]
+
+
+def significant_bias(value: Tensor, product: Tensor) -> Tensor | None:
+    if not value.is_floating_point():
+        return None
+    bias = value - product
+    bias = bias.masked_fill(~bias.isfinite(), 0)  # where a mask put infinity, no gradient comes
+    scale = value.masked_fill(~value.isfinite(), 0).abs().amax() if value.numel() else 0
+    return bias if value.numel() and bias.abs().amax() > ROUNDING * torch.finfo(bias.dtype).eps * scale else None
+
+
+def is_linear(name: str, inputs: Sequence[Tensor], dependent: Sequence[Tensor], args: Sequence[Any]) -> bool:
+    """Whether a function is linear in what depends on the image, and adds nothing."""
+    if name in ADDITIVE:
+        operands = args[0] if args and isinstance(args[0], list | tuple) else args[:2]
+        return all(isinstance(operand, Tensor) and operand.requires_grad for operand in operands)
+    if name in BILINEAR:
+        return len(dependent) == 1 and (len(inputs) < 3 or name == "einsum")
+    if name in ("div", "div_", "true_divide", "__truediv__", "__itruediv__"):
+        return len(dependent) == 1 and isinstance(args[0], Tensor) and args[0].requires_grad
+    return False
+
+
+def works_in_place(name: str, kwargs: dict[str, Any]) -> bool:
+    if name.endswith("__"):
+        return name.startswith("__i") or name == "__setitem__"
+    return name.endswith("_") or bool(kwargs.get("inplace"))
+
+
+def flatten_tensors(value: Any) -> list[Tensor]:
+    """The tensors in nested lists, tuples and dicts, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return [tensor for item in items for tensor in flatten_tensors(item)]
+
+
+def replace_tensors(value: Any, places: dict[int, int], copies: Sequence[Tensor]) -> Any:
+    """The same nesting, with copies instead of the tensors that have a place."""
+    if isinstance(value, Tensor):
+        return copies[places[id(value)]] if id(value) in places else value
+    if isinstance(value, dict):
+        return {name: replace_tensors(item, places, copies) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [replace_tensors(item, places, copies) for item in value]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a named tuple, or a plain one
+    return value
