@@ -57,7 +57,10 @@ class LogitsNetwork(nn.Module):
         """The network's, without this module, unless it computes something of the output itself."""
         choice = self.passes.choice
         computes = choice in CONVERSIONS if isinstance(choice, str) else callable(choice)
-        return super().named_modules(*args, **kwargs) if computes else self.network.named_modules(*args, **kwargs)
+        if computes:
+            yield from super().named_modules(*args, **kwargs)
+        else:
+            yield from self.network.named_modules(*args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.index in self.passes.checked:
