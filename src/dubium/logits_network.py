@@ -12,7 +12,7 @@ from torch.jit import ScriptModule
 from dubium.checks import check_output, warn_user
 from dubium.cut_gradients import CutWatch, find_cut
 from dubium.errors import NetworkStateError, OutputError
-from dubium.outputs import OutputChoice, look_like_probabilities, take_logits
+from dubium.outputs import CONVERSIONS, OutputChoice, look_like_probabilities, take_logits
 
 
 @dataclass
@@ -37,6 +37,10 @@ class LogitsNetwork(nn.Module):
     The first pass is checked: whether the output is logits, whether it is random, whether it depends on the image.
     """
 
+    network: nn.Module
+    index: int
+    passes: FirstPasses
+
     def __init__(self, network: nn.Module, index: int, passes: FirstPasses) -> None:
         super().__init__()
         self.__dict__.update(network=network, index=index, passes=passes, training=False)
@@ -48,6 +52,15 @@ class LogitsNetwork(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(self.__dict__["network"], name)
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
+        """The network's, without this module, unless it computes something of the output itself."""
+        choice = self.passes.choice
+        computes = choice in CONVERSIONS if isinstance(choice, str) else callable(choice)
+        if computes:
+            yield from super().named_modules(*args, **kwargs)
+        else:
+            yield from self.network.named_modules(*args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.index in self.passes.checked:
