@@ -48,7 +48,8 @@ options = options.get(method, {"passes": 4} if method in ("auto", "blur-path") e
 
 def network():
     first = nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2)
-    return nn.Sequential(*first, nn.Conv2d(16, 24, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(96, 3)).eval()
+    last = nn.Conv2d(16, 24, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(96, 3)
+    return nn.Sequential(*first, *last).eval()
 
 def explain(x, memory):
     return dubium.uncertainty(networks, x, memory=memory) if method == "scores" else dubium.explain(
