@@ -1,4 +1,4 @@
-"""`dubium evaluate blurring | anomaly | mitigation | sanity RUN`."""
+"""`dubium evaluate blurring | removal | anomaly | mitigation | sanity RUN`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,7 @@ import typer
 
 from dubium.choices import DEMO
 from dubium.cli._evaluation import SharedOptions, evaluate_and_print, read_masks, with_shared_options
-from dubium.cli._options import parse_numbers
+from dubium.cli._options import parse_numbers, split_words
 
 app = typer.Typer(no_args_is_help=True, help="Judge attribution methods; a killed evaluation goes on where it stopped.")
 
@@ -35,6 +35,20 @@ def blurring(
         step=step,
         search=search,
     )
+
+
+@app.command()
+@with_shared_options
+def removal(
+    shared: SharedOptions,
+    images: Images = None,
+    candidates: Candidates = None,
+    remove: Annotated[str | None, typer.Option(help="Ways, of blur, mean, linear; all of them by default.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="In which all pixels go; 100 by default.")] = None,
+) -> None:
+    """What becomes of uncertainty and prediction when pixels go, most or least relevant first: SRG, accuracy."""
+    ways = tuple(split_words([remove])) if remove else None
+    evaluate_and_print("removal", shared, images=images, candidates=candidates, remove=ways, steps=steps)
 
 
 @app.command()

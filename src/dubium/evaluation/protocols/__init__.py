@@ -15,6 +15,7 @@ from dubium.evaluation.protocols.blurring import blurring_options, evaluate_blur
 from dubium.evaluation.protocols.evaluation import Evaluation
 from dubium.evaluation.protocols.masks import evaluate_masks, mask_options
 from dubium.evaluation.protocols.mitigation import evaluate_mitigation, mitigation_options
+from dubium.evaluation.protocols.removal import evaluate_removal, removal_options
 from dubium.evaluation.protocols.sanity import evaluate_sanity, sanity_options
 
 __all__ = ["PROTOCOLS", "Evaluation", "EvaluationProtocol", "run_protocol"]
@@ -32,6 +33,7 @@ class EvaluationProtocol:
 PROTOCOLS: dict[str, EvaluationProtocol] = {
     "blurring": EvaluationProtocol(blurring_options, evaluate_blurring),
     "anomaly": EvaluationProtocol(anomaly_options, evaluate_anomaly),
+    "removal": EvaluationProtocol(removal_options, evaluate_removal),
     "masks": EvaluationProtocol(mask_options, evaluate_masks),
     "mitigation": EvaluationProtocol(mitigation_options, evaluate_mitigation, split="train"),
     "sanity": EvaluationProtocol(sanity_options, evaluate_sanity),
