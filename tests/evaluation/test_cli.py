@@ -18,11 +18,23 @@ from dubium.cli import app
 from dubium.registry import CONTROLS
 
 PROTOCOLS = {
-    "blurring": ["murr@2%", "auc-urr@2%", "murr@5%", "auc-urr@5%", "murr-mean@2%", "auc-urr-median@5%"],
+    "blurring": ["murr@2%", "auc-urr@2%", "murr@5%", "auc-urr@5%", "murr-mean@2%", "auc-urr-median@5%", "accuracy@2%"],
     "anomaly": ["iou", "ada"],
     "removal": ["srg/blur", "srg/mean", "srg/linear", "accuracy@5%/mean", "true-probability@20%/linear"],
     "mitigation": ["accuracy", "nll", "ece"],
-    "sanity": ["cascade@100%", "halves", "repeatability", "effective-pixels", "deletion", "insertion"],
+    "sanity": [
+        "cascade@100%",
+        "top5@100%",
+        "emprt",
+        "bottom-top5@75%",
+        "kinds",
+        "kinds-top5",
+        "halves",
+        "repeatability",
+        "effective-pixels",
+        "deletion",
+        "insertion",
+    ],
 }
 
 

@@ -104,6 +104,18 @@ def sanity(
     images: Images = None,
     candidates: Candidates = None,
     draws: Annotated[int | None, typer.Option(min=1, help="Of the posterior, to compare.")] = None,
+    checks: Annotated[str | None, typer.Option(help="Of top, bottom, repeat, kinds, curves; all by default.")] = None,
+    stages: Annotated[str | None, typer.Option(help="Parts of the layers that lose their weights: .25,.5,1.")] = None,
+    redraws: Annotated[int | None, typer.Option(min=1, help="Draws of random weights, averaged.")] = None,
 ) -> None:
-    """Whether maps change when weights are randomised, repeat themselves, and speak of few pixels."""
-    evaluate_and_print("sanity", shared, images=images, candidates=candidates, draws=draws)
+    """Whether maps change when weights are randomised, repeat themselves, tell kinds apart, and speak of few pixels."""
+    evaluate_and_print(
+        "sanity",
+        shared,
+        images=images,
+        candidates=candidates,
+        draws=draws,
+        checks=tuple(split_words([checks])) if checks else None,
+        stages=parse_numbers(stages, float),
+        redraws=redraws,
+    )

@@ -14,7 +14,6 @@ Uncertainty = Callable[[Images], Float[Tensor, " B"]]
 """Images -> nats of one kind, one number for each image."""
 
 
-
 class Predictions(NamedTuple):
     """Uncertainty in nats, and the mean probabilities, of a batch of images."""
 
