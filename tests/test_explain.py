@@ -1,5 +1,6 @@
 import copy
 import warnings
+from collections import UserDict
 from functools import partial
 
 import pytest
@@ -383,7 +384,14 @@ GOOD = partial(ensemble, small_cnn)
 BAD = {
     "not a tensor": (GOOD, lambda: [[1.0]], errors.ImagesTypeError, "torch.as_tensor"),
     "integers": (GOOD, lambda: torch.zeros(1, 1, 12, 12, dtype=torch.uint8), errors.ImagesTypeError, "255"),
-    "three axes": (GOOD, lambda: images(1)[0], errors.ImagesError, r"x\[None\]"),
+    "three axes": (GOOD, lambda: images(1)[0], errors.ImagesError, r"x\[None\].*x\[:, None\].*Signals \(B, C, L\)"),
+    "a table": (GOOD, lambda: torch.rand(4, 7), errors.ImagesError, "tables.*not supported yet"),
+    "a processor's dict": (
+        GOOD,
+        lambda: UserDict(pixel_values=images(1)),
+        errors.ImagesTypeError,
+        r"UserDict of pixel_values.*x\['pixel_values'\]",
+    ),
     "no pixels": (GOOD, lambda: images(1)[..., :0], errors.ImagesError, "no pixels"),
     "NaN": (GOOD, lambda: images(4).index_fill_(0, torch.tensor([2]), float("nan")), errors.ImagesError, "index 2"),
     "infinity": (
@@ -428,7 +436,12 @@ BAD = {
         errors.PosteriorError,
         "network 0 has 4, network 3 has 7",
     ),
-    "K = 1": (lambda: [randomised(small_cnn(classes=1))] * 2, lambda: images(1), errors.OutputError, "K = 1"),
+    "K = 1": (
+        lambda: [randomised(small_cnn(classes=1))] * 2,
+        lambda: images(1),
+        errors.OutputError,
+        "K = 1.*output='sigmoid'",
+    ),
     "not (B, K)": (
         lambda: [Output(lambda x: x)] * 2,
         lambda: images(1),
@@ -492,10 +505,11 @@ def test_rescale_is_ignored_by_a_relevance_that_has_none():
     assert torch.equal(a.maps["total"], b.maps["total"])
 
 
-def test_networks_that_end_in_a_softmax_are_warned_about():
+@pytest.mark.parametrize("call", [dubium.explain, dubium.uncertainty])
+def test_networks_that_end_in_a_softmax_are_refused_with_the_way_out(call):
     networks = [nn.Sequential(network, nn.Softmax(-1)).eval() for network in ensemble(small_cnn)]
-    with pytest.warns(UserWarning, match="look like probabilities"):
-        dubium.explain(networks, images(2))
+    with pytest.raises(errors.OutputError, match=r"look like probabilities.*output='probabilities'"):
+        call(networks, images(2))
 
 
 @pytest.mark.parametrize("call", [dubium.explain, dubium.uncertainty])

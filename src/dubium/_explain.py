@@ -1,29 +1,23 @@
 """The pipeline: check, prepare, attribute."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._budget import keep_freed_memory, parse_memory
+from dubium._methods import choose_method
+from dubium._networks import borrow_networks
+from dubium.attribution._budget import parse_memory
 from dubium.attribution._context import DEFAULT_MEMORY, Context, report_nothing
 from dubium.attribution._prepared import predict_logits
-from dubium.attribution._resolve import Method, check_options, resolve_method
-from dubium.attribution._scaling import scale_to_scores
 from dubium.attribution.fullgrad import fullgrad_gap
-from dubium.checks import check_images, check_kinds, check_maps, check_network, check_posterior
-from dubium.errors import UnknownNameError, unknown
+from dubium.checks import check_images, check_kinds, check_posterior
 from dubium.explanation import Explanation, describe
-from dubium.posteriors.adapters import as_posterior
-from dubium.posteriors.stack import stack
-from dubium.registry import ATTRIBUTORS, AUTO, RECOMMENDED, RELEVANCES, UA_BACKPROP, method_names
-from dubium.shares import UncertaintyTarget, class_shares
-from dubium.types import KINDS, Attribution, Images, Kind, Logits, Maps, Posterior, Progress
-from dubium.ua_backprop import DEFAULTS, UABackprop, ua_backprop, ua_options
+from dubium.outputs import OutputChoice
+from dubium.registry import UA_BACKPROP, method_names
+from dubium.shares import class_shares
+from dubium.types import KINDS, Images, Kind, Logits, Maps, Progress
 
 
 def methods() -> tuple[str, ...]:
@@ -41,6 +35,7 @@ def explain(
     *,
     method: Any = UA_BACKPROP,
     kinds: Iterable[Kind] | Kind = KINDS,
+    output: OutputChoice = None,
     memory: int | str = DEFAULT_MEMORY,
     seed: int = 0,
     progress: Progress | None = None,
@@ -54,6 +49,9 @@ def explain(
         x: images, of the networks' dtype and on their device.
         method: a name of `dubium.methods()`, a function `(network, x, target) -> maps`, or a Captum class.
         kinds: of "total", "aleatoric" and "epistemic".
+        output: what of the networks' output are the logits (B, K): a key or attribute, an index, or a function of it;
+            "probabilities" takes the logarithm of probabilities, "sigmoid" one output z as the classes (0, z). By
+            itself it is a tensor, `logits` if there is one, or the only tensor that can be logits.
         memory: what may be used beside networks, images and results: bytes, or text like "512MiB".
         seed: of the methods that draw random numbers.
         progress: called with (steps done, steps in all).
@@ -72,23 +70,10 @@ def explain(
     """
     check_images(x)
     kinds, context = check_kinds(kinds), Context(parse_memory(memory), seed, progress or report_nothing)
-    attribute, chosen = choose_method(method, options, x.shape[1])
-    with torch.inference_mode(False), torch.no_grad():
-        networks, x = prepare_networks(posterior, x, kinds)
-        if isinstance(chosen, UABackprop):  # through the logits of each network
-            relevance = attribute.prepare(networks, x, context)
-            logits, chosen = relevance.logits, chosen.for_classes(relevance.logits.shape[-1], x.shape[1])
-            maps, extras = ua_backprop(relevance, x, kinds, chosen, context)
-            name, used = UA_BACKPROP, {"relevance": options.get("relevance", attribute.name), **vars(chosen)}
-        else:  # of the uncertainty itself, a function of all networks' logits
-            logits = predict_logits(networks, x, context.memory)
-            maps, extras = uncertainty_maps(attribute, networks, x, kinds, context)
-            if attribute.is_scaled and len(x):
-                scores = class_shares(logits).sum(-1)[[KINDS.index(kind) for kind in kinds]]
-                maps = scale_to_scores(maps, scores.T)
-            name, used = attribute.name, {}
-    about = {"method": name, "options": describe({**used, **attribute.options})}
-    return assemble(logits, x, kinds, maps=maps, extras=extras, **about)
+    how = choose_method(method, options, x.shape[1])
+    with borrow_networks(posterior, x, kinds, output=output, gradients=how.needs_gradients) as (networks, x):
+        logits, maps, extras, used = how.attribute(networks, x, kinds, context)
+    return assemble(logits, x, kinds, maps=maps, extras=extras, method=how.name, options=describe(used))
 
 
 def uncertainty(
@@ -96,12 +81,13 @@ def uncertainty(
     x: Images,
     *,
     kinds: Iterable[Kind] | Kind = KINDS,
+    output: OutputChoice = None,
     memory: int | str = DEFAULT_MEMORY,
 ) -> Explanation:
     """Scores and predictions without maps: one forward pass of each network.
 
     Args:
-        posterior, x, kinds, memory: as for `explain`.
+        posterior, x, kinds, output, memory: as for `explain`.
 
     Returns:
         An `Explanation` without maps.
@@ -113,16 +99,17 @@ def uncertainty(
     """
     check_images(x)
     kinds, limit = check_kinds(kinds), parse_memory(memory)
-    with torch.inference_mode(False), torch.no_grad():
-        networks, x = prepare_networks(posterior, x, kinds, layers=False)
+    with borrow_networks(posterior, x, kinds, output=output, layers=False, gradients=False) as (networks, x):
         logits = predict_logits(networks, x, limit)
     return assemble(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})
 
 
-def fullgrad_completeness(network: nn.Module, x: Images, *, memory: int | str = DEFAULT_MEMORY) -> Float[Tensor, "B K"]:
+def fullgrad_completeness(
+    network: nn.Module, x: Images, *, output: OutputChoice = None, memory: int | str = DEFAULT_MEMORY
+) -> Float[Tensor, "B K"]:
     """How much of each logit FullGrad's terms miss: `|logit - sum of terms| / max(1, |logit|)`, 0 if nothing.
 
-    Functional calls and products (attention, gates) cannot be seen by hooks; what they hide shows here.
+    What happens in a `torch.autograd.Function` outside of modules cannot be seen; what it hides shows here.
 
     >>> import dubium, dubium.data
     >>> network = next(iter(dubium.load_posterior("demo")))
@@ -132,66 +119,9 @@ def fullgrad_completeness(network: nn.Module, x: Images, *, memory: int | str = 
     check_images(x)
     check_posterior([network])
     limit = parse_memory(memory)
-    with torch.inference_mode(False), torch.no_grad():
-        networks, x = prepare_networks([network], x, ())
-        predict_logits(networks, x, limit)
+    with borrow_networks([network], x, output=output) as (networks, x):
+        predict_logits(networks, x, limit)  # for its checks
         return fullgrad_gap(next(iter(networks)), x, memory=limit)
-
-
-def choose_method(method: object, options: Mapping[str, Any], channels: int) -> tuple[Method, UABackprop | None]:
-    """The method with its options; for UA-Backprop its relevance, and what it does with it."""
-    method = RECOMMENDED if isinstance(method, str) and method == AUTO else method
-    if not (isinstance(method, str) and method == UA_BACKPROP):
-        if isinstance(method, str) and method not in ATTRIBUTORS:
-            raise UnknownNameError(unknown("method", method, method_names()))
-        return resolve_method(method, ATTRIBUTORS, "method", options), None
-    relevance = resolve_method(options.get("relevance", "fullgrad"), RELEVANCES, "relevance", {})
-    known = {"relevance": None, **DEFAULTS, **relevance.options, "rescale": None}  # only FullGrad has rescale
-    check_options(UA_BACKPROP, known, options)
-    own = {name: value for name, value in options.items() if name in relevance.options}
-    chosen = ua_options({name: value for name, value in options.items() if name in DEFAULTS}, channels)
-    return Method(relevance.name, relevance.function, {**relevance.options, **own}, relevance.preparation), chosen
-
-
-def uncertainty_maps(
-    attribute: Method, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context
-) -> Attribution:
-    """An attributor on the uncertainties of all networks together."""
-    if len(x) == 0:
-        return Attribution(x.new_zeros(0, len(kinds), *x.shape[2:]), {})
-    found = attribute(stack(networks), x, UncertaintyTarget(kinds), context)
-    check_maps(found.maps, attribute.name, (len(x), len(kinds), *x.shape[2:]))
-    return found
-
-
-@dataclass(frozen=True)
-class PlainNetworks:
-    """A posterior's networks without what torch.compile wrapped around them; in float32 if they are in half precision,
-    so that nothing overflows."""
-
-    posterior: Posterior
-    half: bool
-
-    def __len__(self) -> int:
-        return len(self.posterior)
-
-    def __iter__(self) -> Iterator[nn.Module]:
-        for network in self.posterior:
-            plain = getattr(network, "_orig_mod", network)
-            yield deepcopy(plain).float() if self.half else plain
-
-
-def prepare_networks(
-    posterior: object, x: Images, kinds: Sequence[Kind], *, layers: bool = True
-) -> tuple[Posterior, Images]:
-    """Checked networks, and images that autograd may save, both in at least float32."""
-    networks = as_posterior(posterior)
-    check_posterior(networks, kinds)
-    for index, network in enumerate(networks):
-        check_network(network, index, x, layers=layers)
-    keep_freed_memory()
-    half = x.dtype in (torch.float16, torch.bfloat16)
-    return PlainNetworks(networks, half), x.float() if half else x.clone() if x.is_inference() else x.detach()
 
 
 def assemble(

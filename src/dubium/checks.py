@@ -1,7 +1,8 @@
 """Checks at the public edge: everything that would otherwise become a silent mistake, or an error far away."""
 
+import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -29,6 +30,11 @@ from dubium.types import KINDS, Kind, Logits, Posterior
 
 
 def check_images(x: object) -> None:
+    if isinstance(x, Mapping):
+        raise ImagesTypeError(
+            f"x is a {type(x).__name__} of {', '.join(map(str, x))}, not a torch tensor. Give the images alone: "
+            "x['pixel_values'], of processor(images, return_tensors='pt')."
+        )
     if not isinstance(x, Tensor):
         raise ImagesTypeError(
             f"x is a {type(x).__name__}, not a torch tensor. Convert it: torch.as_tensor(x, dtype=torch.float32)."
@@ -38,8 +44,11 @@ def check_images(x: object) -> None:
             f"x has dtype {x.dtype}; floating-point images are needed. For pixels in 0..255: x.float() / 255."
         )
     if x.ndim != 4:
-        hint = " For one image: x[None]." if x.ndim == 3 else ""
-        raise ImagesError(f"x has shape {tuple(x.shape)}; four axes (B, C, H, W) are needed.{hint}")
+        hint = " One image (C, H, W): x[None]. Grey images (B, H, W): x[:, None]." if x.ndim == 3 else ""
+        raise ImagesError(
+            f"x has shape {tuple(x.shape)}; four axes (B, C, H, W) are needed.{hint} Signals (B, C, L), tables and "
+            "volumes are not supported yet."
+        )
     if 0 in x.shape[1:]:
         raise ImagesError(f"x has shape {tuple(x.shape)}: its images have no pixels.")
     finite = x.isfinite().flatten(1).all(1)
@@ -64,10 +73,9 @@ def check_posterior(posterior: object, kinds: Sequence[Kind] = ()) -> None:
     if len(posterior) == 0:
         raise PosteriorError(f"The posterior is empty; at least one network is needed. {hint}")
     if len(posterior) == 1 and "epistemic" in kinds:
-        warnings.warn(
+        warn_user(
             "The posterior has one network: nothing disagrees with it, so epistemic uncertainty is exactly zero, "
-            "and total equals aleatoric.",
-            stacklevel=4,
+            "and total equals aleatoric."
         )
 
 
@@ -133,17 +141,20 @@ def check_output(logits: object, index: int, images: int) -> Tensor:
     if not isinstance(logits, Tensor):
         raise OutputError(
             f"Network {index} returned a {type(logits).__name__}; a tensor of logits (B, K) is needed. "
-            "Wrap it in a module that returns the logits alone."
+            "Say what to take with output=."
         )
     if logits.ndim != 2 or len(logits) != images:
+        hint = " One logit an image: output='sigmoid'." if logits.shape == (images,) else ""
         raise OutputError(
             f"Network {index} returned shape {tuple(logits.shape)} for {number(images, 'image')}; "
-            f"(B, K) = ({images}, K) is needed."
+            f"(B, K) = ({images}, K) is needed.{hint} Segmentation and regression are not supported yet."
         )
+    if not logits.is_floating_point():
+        raise OutputError(f"Network {index} returned {logits.dtype}; floating-point logits are needed.")
     if logits.shape[1] < 2:
         raise OutputError(
-            f"Network {index} has K = {logits.shape[1]} outputs; at least two classes are needed. A single sigmoid "
-            "logit z is the pair (0, z)."
+            f"Network {index} has K = {logits.shape[1]} outputs; at least two classes are needed. If it is the logit z "
+            "of a sigmoid: output='sigmoid' takes it as the classes (0, z). Regression is not supported yet."
         )
     return logits
 
@@ -167,12 +178,6 @@ def check_logits(by_network: Iterable[Tensor], expected: int) -> Logits:
         bad = (~finite[index]).nonzero().flatten().tolist()
         raise OutputError(
             f"Network {index} gives NaN or infinite logits for image {list_some(bad)}. Has its training diverged?"
-        )
-    if together.numel() and (together >= 0).all() and (together.sum(-1) - 1).abs().max() < 1e-5:
-        warnings.warn(  # another softmax would be put on top, and they would look far less sure than they are
-            "The networks' outputs look like probabilities: none is negative and each row sums to 1. dubium needs "
-            "logits; leave out the last softmax, or take the logarithm.",
-            stacklevel=3,
         )
     return together
 
@@ -213,3 +218,12 @@ def number(count: int, noun: str) -> str:
 
 def list_some(indices: list[int], most: int = 5) -> str:
     return ", ".join(map(str, indices[:most])) + (", ..." if len(indices) > most else "")
+
+
+def warn_user(message: str) -> None:
+    """A warning that names the line of the user's own code, however deep in dubium, torch or contextlib it arose."""
+    frame, level = sys._getframe(1), 2
+    inside = ("dubium", "torch", "contextlib", "jaxtyping", "beartype")
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in inside:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level)

@@ -1,7 +1,7 @@
 """How much is computed at a time: every rule about memory and chunks.
 
-The user's limit is for what is used beside networks, images and results. A quarter may hold forward passes kept
-until their maps are wanted; half is for one chunk of an attribution, of whose maps an eighth of the limit is left.
+The user's limit is for what is used beside networks, images and results. Forward passes that are kept until their maps
+are wanted may take a quarter of it, a chunk of gradients half, a chunk of maps an eighth.
 Below the limit, chunks are as large as was fastest of all sizes that were tried (benchmarks/suite).
 """
 
@@ -16,7 +16,7 @@ from dubium.types import Images, Target
 
 CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk of a small network has so many bytes, of a large one so many rows
 FORWARD_IMAGES = 64  # in a plain forward pass
-FEATURES = 128  # images' worth of bytes that the features of one image may take: 40 in a wide layer, and some layers
+FEATURES = 128  # a forward pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
 TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
 

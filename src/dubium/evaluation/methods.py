@@ -6,7 +6,8 @@ from typing import Any
 
 from torch import Tensor
 
-from dubium._explain import choose_method, explain
+from dubium._explain import explain
+from dubium._methods import choose_method
 from dubium.errors import OptionError
 from dubium.models import load_vae
 from dubium.option_text import parse_value

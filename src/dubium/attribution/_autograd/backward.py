@@ -21,6 +21,7 @@ from dubium.attribution._autograd.nodes import (
     Step,
     graph_signature,
     output_infos,
+    silence_fallback_warnings,
     steps_between,
 )
 from dubium.attribution._autograd.rules import RULES, SETTINGS, stack_networks
@@ -111,8 +112,8 @@ def step_rule(steps: Sequence[Step]) -> Callable[[Gradients], Sequence[Tensor]]:
 def autograd_step(step: Step) -> Callable[[Gradients], list[Tensor]]:
     """What autograd does at the node, for one target of one network."""
     function = step.node if callable(step.node) else step.node.apply  # `apply`: of a Function written in Python
-    outputs = range(len(step.outputs))
-    below = [(edge.input, one.outputs[edge.output]) for edge, one in zip(step.edges, step.below, strict=True)]
+    outputs, places = range(len(step.outputs)), gradient_places(step.node)
+    below = [(places[edge.input], one.outputs[edge.output]) for edge, one in zip(step.edges, step.below, strict=True)]
 
     def pull(gradients: Gradients) -> list[Tensor]:
         found = function(*(gradients.get(place) for place in outputs))
@@ -120,6 +121,17 @@ def autograd_step(step: Step) -> Callable[[Gradients], list[Tensor]]:
         return [info.zeros() if found[number] is None else found[number] for number, info in below]
 
     return pull
+
+
+def gradient_places(node: Node) -> dict[int, int]:
+    """Where the gradient of each input that leads on stands in what the node's function returns.
+
+    A Function written in Python returns one for each argument, whether it is a tensor or not.
+    """
+    linked = [number for number, (below, _) in enumerate(node.next_functions) if below is not None]
+    if callable(node):
+        return {number: number for number in linked}
+    return dict(zip(linked, [place for place, needed in enumerate(node.needs_input_grad) if needed], strict=True))
 
 
 def autograd_gradients(
@@ -130,10 +142,16 @@ def autograd_gradients(
     for s, pull in enumerate(networks):
         own = {place: gradient[:, s] for place, gradient in gradients.items()}
         try:
-            by_network.append(target_by_target(pull, own) if name in ONE_BY_ONE else torch.func.vmap(pull)(own))
+            by_network.append(target_by_target(pull, own) if name in ONE_BY_ONE else all_targets(pull, own))
         except (RuntimeError, NotImplementedError):  # no batching rule, a Function without `setup_context`, ...
             by_network.append(target_by_target(pull, own))
     return [stack_networks(gradient, 1) for gradient in zip(*by_network, strict=True)]
+
+
+def all_targets(pull: Callable[[Gradients], list[Tensor]], gradients: Gradients) -> list[Tensor]:
+    with silence_fallback_warnings():
+        found: list[Tensor] = torch.func.vmap(pull)(gradients)
+        return found
 
 
 def target_by_target(pull: Callable[[Gradients], list[Tensor]], gradients: Gradients) -> list[Tensor]:

@@ -1,0 +1,94 @@
+"""The networks of a posterior, borrowed for one call: as the methods want them, and handed back as they were."""
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, field
+from weakref import ref
+
+import torch
+from torch import nn
+
+from dubium.attribution._budget import keep_freed_memory
+from dubium.checks import check_network, check_posterior
+from dubium.logits_network import FirstPasses, LogitsNetwork
+from dubium.outputs import OutputChoice, check_output_choice
+from dubium.posteriors.adapters import as_posterior
+from dubium.types import Images, Kind, Posterior
+
+ONE_CALL = threading.RLock()
+"""Calls from several threads take turns: hooks and frozen parameters belong to networks that they may share, and
+torch's random numbers, by which some posteriors are drawn, to all."""
+
+
+@dataclass
+class PlainNetworks:
+    """A posterior's networks with logits as output and frozen parameters, without what torch.compile wrapped around.
+
+    They are copies where autograd cannot work with their weights (made in inference mode), or would overflow (half
+    precision: the copies are in float32).
+    """
+
+    posterior: Posterior
+    half: bool
+    passes: FirstPasses
+    frozen: list[ref[nn.Parameter]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.posterior)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        for index, network in enumerate(self.posterior):
+            plain: nn.Module = getattr(network, "_orig_mod", network)
+            if self.half or is_made_in_inference_mode(plain):
+                plain = deepcopy(plain)
+            plain = plain.float() if self.half else plain
+            for parameter in plain.parameters():
+                if parameter.requires_grad:
+                    self.frozen.append(ref(parameter))
+                    parameter.requires_grad_(False)
+            yield plain if index in self.passes.plain else LogitsNetwork(plain, index, self.passes)
+
+    def unfreeze(self) -> None:
+        for reference in self.frozen:
+            parameter = reference()
+            if parameter is not None:
+                parameter.requires_grad_(True)
+
+
+def is_made_in_inference_mode(network: nn.Module) -> bool:
+    """Whether some weights are inference tensors, which autograd may not save."""
+    return any(tensor.is_inference() for tensor in (*network.parameters(), *network.buffers()))
+
+
+@contextmanager
+def borrow_networks(
+    posterior: object,
+    x: Images,
+    kinds: Sequence[Kind] = (),
+    *,
+    output: OutputChoice = None,
+    layers: bool = True,
+    gradients: bool = True,
+) -> Iterator[tuple[Posterior, Images]]:
+    """Within, checked networks and images that autograd may save, both in at least float32.
+
+    Args:
+        output: what to take of a network's output.
+        layers: whether the networks' layers must be visible.
+        gradients: whether their logits must have a gradient at the image.
+    """
+    check_output_choice(output)
+    with ONE_CALL, torch.inference_mode(False), torch.no_grad():
+        networks = as_posterior(posterior)
+        check_posterior(networks, kinds)
+        for index, network in enumerate(networks):
+            check_network(network, index, x, layers=layers)
+        keep_freed_memory()
+        half = x.dtype in (torch.float16, torch.bfloat16)
+        plain = PlainNetworks(networks, half, FirstPasses(output, gradients))
+        try:
+            yield plain, x.float() if half else x.clone() if x.is_inference() else x.detach()
+        finally:
+            plain.unfreeze()

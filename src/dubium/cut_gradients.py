@@ -1,0 +1,105 @@
+"""Find where a forward pass cuts the gradient: `detach`, `.data` or `torch.no_grad` on what depends on the image."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import get_gradient_edge
+from torch.overrides import TorchFunctionMode
+
+ADDITIONS = frozenset(
+    f"{before}{name}{after}"
+    for name in ("add", "sub", "radd", "rsub", "iadd", "isub")
+    for before, after in (("", ""), ("__", "__"), ("", "_"))
+)
+VALUELESS = ("_like", "new_")  # zeros_like(x), x.new_ones(...): they take the shape of x, not its values
+FIRST_ONLY = ("to", "type_as", "view_as", "expand_as", "reshape_as")  # take values of their first argument
+
+
+class CutWatch(TorchFunctionMode):
+    """Within, a forward pass with a graph follows tensors whose gradient was cut, until they meet one that has its own.
+
+    A cut tensor that is added to what it was made of hides nothing: `x + (x.round() - x).detach()`.
+    """
+
+    def __init__(self, place: Callable[[], str] = str) -> None:
+        super().__init__()
+        self.place = place  # of the operation that runs
+        self.sources: dict[int, tuple[Tensor, dict[Any, str]]] = {}  # of each cut tensor: graph nodes, with the place
+        self.found: list[str] = []  # places of cuts that hide a part of the gradient
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        name = getattr(func, "__name__", "")
+        if not any(part in name for part in VALUELESS):
+            given = args[:1] if name in FIRST_ONLY else [*args, *(kwargs or {}).values()]
+            self.follow(name, list(floating_tensors(given)), list(floating_tensors([out])))
+        return out
+
+    def follow(self, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        """Note what an operation cut, or that what was cut has met a tensor with a gradient."""
+        with_gradient = [tensor for tensor in inputs if tensor.requires_grad]
+        sources = {
+            node: place
+            for tensor in inputs
+            if not tensor.requires_grad and id(tensor) in self.sources
+            for node, place in self.sources[id(tensor)][1].items()
+        }
+        for out in outputs:
+            if out.requires_grad and sources:
+                origins = [get_gradient_edge(tensor).node for tensor in with_gradient]
+                is_sum = name in ADDITIONS and all(is_made_of(node, origins) for node in sources)
+                self.found += [] if is_sum else list(sources.values())
+            elif not out.requires_grad and (with_gradient or sources):
+                here = {get_gradient_edge(tensor).node: self.place() for tensor in with_gradient}
+                self.sources[id(out)] = out, {**sources, **here}  # kept alive, so that identity means identity
+
+
+def floating_tensors(values: Sequence[Any]) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            if value.is_floating_point():
+                yield value
+        elif isinstance(value, tuple | list):
+            yield from floating_tensors(value)
+
+
+def is_made_of(node: Any, origins: Sequence[Any]) -> bool:
+    """Whether a way leads from a node of the graph to one of the origins."""
+    waiting, seen = [node], set()
+    while waiting:
+        node = waiting.pop()
+        if any(node is origin for origin in origins):
+            return True
+        if node is not None and node not in seen:
+            seen.add(node)
+            waiting += [below for below, _ in node.next_functions]
+    return False
+
+
+def find_cut(network: nn.Module, x: Tensor) -> str:
+    """The layer in which a forward pass of x, which has a gradient, cuts a part of it; "" if there is none."""
+    with torch.enable_grad(), name_current_layer(network) as place, CutWatch(place) as watch:
+        network(x)
+    return watch.found[0] if watch.found else ""
+
+
+@contextmanager
+def name_current_layer(network: nn.Module) -> Iterator[Callable[[], str]]:
+    """Within, a function that names the innermost layer that is being executed."""
+    inside: list[str] = []
+    names = {layer: f"{name!r} ({type(layer).__name__})" for name, layer in network.named_modules()}
+    names[network] = f"the network itself ({type(network).__name__})"
+    handles = []
+    for layer in names:
+        handles.append(layer.register_forward_pre_hook(lambda layer, _args: inside.append(names[layer])))
+        handles.append(layer.register_forward_hook(lambda _layer, _args, _out: inside.pop() and None))
+    try:
+        yield lambda: inside[-1] if inside else ""
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,149 @@
+"""A network that hands on its logits alone, and whose first pass is checked."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.jit import ScriptModule
+
+from dubium.checks import check_output, warn_user
+from dubium.cut_gradients import CutWatch, find_cut
+from dubium.errors import NetworkStateError, OutputError
+from dubium.outputs import CONVERSIONS, OutputChoice, look_like_probabilities, take_logits
+
+
+@dataclass
+class FirstPasses:
+    """What the first passes of a posterior's networks have shown.
+
+    Args:
+        choice: what of a network's output to take.
+        gradients: whether the method needs the gradient of the logits at the image.
+    """
+
+    choice: OutputChoice
+    gradients: bool
+    checked: set[int] = field(default_factory=set)  # numbers of networks
+    plain: set[int] = field(default_factory=set)  # numbers of networks whose output is the logits alone
+    watched: set[type] = field(default_factory=set)  # classes of networks in which no part of the gradient is cut
+
+
+class LogitsNetwork(nn.Module):
+    """The logits of a network, whose layers and parameters it shows under their own names.
+
+    The first pass is checked: whether the output is logits, whether it is random, whether it depends on the image.
+    """
+
+    network: nn.Module
+    index: int
+    passes: FirstPasses
+
+    def __init__(self, network: nn.Module, index: int, passes: FirstPasses) -> None:
+        super().__init__()
+        self.__dict__.update(network=network, index=index, passes=passes, training=False)
+        if not isinstance(network, ScriptModule):
+            self.__dict__.update({name: getattr(network, name) for name in ("_modules", "_parameters", "_buffers")})
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["network"], name)
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
+        """The network's, without this module, unless it computes something of the output itself."""
+        choice = self.passes.choice
+        computes = choice in CONVERSIONS if isinstance(choice, str) else callable(choice)
+        if computes:
+            yield from super().named_modules(*args, **kwargs)
+        else:
+            yield from self.network.named_modules(*args, **kwargs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.index in self.passes.checked:
+            return self.logits(x)
+        if not self.passes.gradients or x.requires_grad:
+            logits = self.check_first_pass(x)
+        else:  # a graph of one image tells; the others go without
+            with torch.enable_grad():
+                logits = self.check_first_pass(x[:1].clone().requires_grad_()).detach()
+            logits = torch.cat([logits, self.logits(x[1:])]) if len(x) > 1 else logits
+        self.passes.checked.add(self.index)
+        return logits
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The part of the output that was chosen, if it is logits (B, K)."""
+        output = self.network(x)
+        with name_output(self.index):
+            part = take_logits(output, self.passes.choice, len(x))
+        logits = check_output(part, self.index, len(x))
+        if self.passes.choice is None and isinstance(output, Tensor):
+            self.passes.plain.add(self.index)
+        return logits
+
+    def check_first_pass(self, x: Tensor) -> Tensor:
+        """The logits of a pass during which all is watched that would make maps silently wrong."""
+        before = random_state(x)
+        watch = CutWatch()
+        is_watched = x.requires_grad and type(self.network) not in self.passes.watched
+        if is_watched:
+            with watch:
+                logits = self.logits(x.clone())
+        else:
+            logits = self.logits(x.clone())
+        if not torch.equal(before, random_state(x)):
+            with torch.no_grad():
+                check_is_fixed(logits, self.logits(x.clone()), self.index)
+        if not callable(self.passes.choice) and look_like_probabilities(logits):
+            raise OutputError(
+                f"The outputs of network {self.index} look like probabilities: none is negative and each row sums to "
+                "1. Logits are needed: leave out the last softmax, or say output='probabilities', which takes their "
+                "logarithm. If they are logits after all: output=lambda logits: logits."
+            )
+        if x.requires_grad:
+            self.check_gradient(x, logits, watch)
+            self.passes.watched.add(type(self.network))
+        return logits
+
+    def check_gradient(self, x: Tensor, logits: Tensor, watch: CutWatch) -> None:
+        """Whether the logits depend on x; with a warning if a part of the gradient is cut."""
+        if not logits.requires_grad:
+            raise NetworkStateError(
+                f"The logits of network {self.index} have no gradient at the image: its forward pass cuts it off "
+                "(torch.no_grad, detach, .data or .numpy), so that maps would be flat. Let it compute everything with "
+                "gradients; its parameters may stay frozen (requires_grad=False)."
+            )
+        if watch.found:
+            warn_user(
+                f"A part of the gradient is cut in network {self.index}, layer {find_cut(self.network, x.clone())}: "
+                "what torch.no_grad or detach hides there is missing in the maps. If that is meant, as in a "
+                "straight-through estimate, ignore this."
+            )
+
+
+@contextmanager
+def name_output(index: int) -> Iterator[None]:
+    """Within the block, errors about an output say which network's it is."""
+    try:
+        yield
+    except OutputError as error:
+        raise OutputError(f"Of the output of network {index}: {error}") from error
+
+
+def random_state(x: Tensor) -> Tensor:
+    """The state of torch's random numbers, on the CPU and on the device of x."""
+    state = torch.get_rng_state()
+    return torch.cat([state, torch.cuda.get_rng_state(x.device)]) if x.is_cuda else state
+
+
+def check_is_fixed(first: Tensor, again: Tensor, index: int) -> None:
+    """Whether a network that draws random numbers gives the same logits again."""
+    if (first - again).abs().max() > 1e-4 * first.abs().max():
+        raise NetworkStateError(
+            f"Network {index} is random: two passes of the same images differ, though it is in eval mode. Does it "
+            "call F.dropout without training=self.training, or use FractionalMaxPool2d? Make it a fixed function; for "
+            "MC dropout, give dubium.posteriors.MCDropout(network), which fixes the masks."
+        )

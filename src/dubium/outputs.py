@@ -1,0 +1,132 @@
+"""What of a network's output are the logits: found by itself, or as `output=` says."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dubium.errors import OptionError, OutputError
+
+OutputChoice = str | int | Callable[[Any], Any] | None
+"""None: `logits` if there is one, else the only floating tensor (B, K >= 2). A string: a key or an attribute, or one of
+`CONVERSIONS`. An int: an index. A function: called with the whole output."""
+
+
+def check_output_choice(choice: object) -> None:
+    """Whether this is something that `output=` takes."""
+    if choice is None or (isinstance(choice, str | int) and not isinstance(choice, bool)) or callable(choice):
+        return
+    raise OptionError(
+        f"output={choice!r} is a {type(choice).__name__}; a key or attribute of the networks' output, an index, a "
+        f"function of it, or one of {', '.join(map(repr, CONVERSIONS))} is needed."
+    )
+
+
+def take_logits(output: Any, choice: OutputChoice, images: int) -> Any:
+    """The part of a network's output for some images that is its logits; the caller checks its shape."""
+    if choice is None:
+        return find_logits(output, images)
+    if not isinstance(choice, str | int):
+        return choice(output)
+    parts = output_parts(output)
+    if isinstance(choice, int):
+        values = list(parts.values())
+        if choice not in parts and not -len(values) <= choice < len(values):
+            raise OutputError(f"There is no part {choice} in {describe_output(output)}.")
+        return parts[choice] if choice in parts else values[choice]
+    if choice in parts:
+        return parts[choice]
+    if not isinstance(output, Tensor) and hasattr(output, choice):
+        return getattr(output, choice)
+    if choice in CONVERSIONS:
+        return CONVERSIONS[choice](find_logits(output, images, least=1))
+    if isinstance(output, Tensor) and choice == "logits":
+        return output
+    raise OutputError(
+        f"There is no {choice!r} in {describe_output(output)}. Give output= one of these, an index, a function, or "
+        f"one of {', '.join(map(repr, CONVERSIONS))}."
+    )
+
+
+def find_logits(output: Any, images: int, *, least: int = 2) -> Any:
+    """A tensor itself; of anything else its `logits`, or the only floating tensor (B, K) with K of `least` at least."""
+    if isinstance(output, Tensor):
+        return output
+    parts = output_parts(output)
+    logits = parts.get("logits", getattr(output, "logits", None))
+    if isinstance(logits, Tensor):
+        return logits
+    candidates = [part for part in parts.values() if is_matrix(part, images, least)]
+    if len(candidates) == 1:
+        return candidates[0]
+    raise OutputError(
+        f"It is not clear which part is the logits (B, K) of {describe_output(output)}. Say so: output= a key or "
+        "attribute, an index, or a function of the whole output."
+    )
+
+
+def output_parts(output: Any) -> dict[str | int, Any]:
+    """The parts of a dict, tuple, list, dataclass or other object by name or number; of a tensor none."""
+    if isinstance(output, Tensor):
+        return {}
+    if isinstance(output, Mapping):
+        return dict(output)
+    if hasattr(output, "_asdict"):
+        return dict(output._asdict())
+    if isinstance(output, tuple | list):
+        return dict(enumerate(output))
+    return dict(getattr(output, "__dict__", {}))
+
+
+def is_matrix(part: object, images: int, least: int) -> bool:
+    return (
+        isinstance(part, Tensor)
+        and part.is_floating_point()
+        and part.ndim == 2
+        and len(part) == images
+        and part.shape[1] >= least
+    )
+
+
+def describe_output(output: Any) -> str:
+    """Type, keys and shapes of an output."""
+    if isinstance(output, Tensor):
+        return f"a tensor of shape {tuple(output.shape)}"
+    parts = [
+        f"{name!r} {tuple(part.shape) if isinstance(part, Tensor) else type(part).__name__}"
+        for name, part in output_parts(output).items()
+        if part is not None
+    ]
+    return f"a {type(output).__name__} of {', '.join(parts) or 'nothing'}"
+
+
+def log_probabilities(probs: Any) -> Tensor:
+    """Logarithms of probabilities (B, K), which are logits; one column is the probability of the second class."""
+    if not isinstance(probs, Tensor) or probs.ndim not in (1, 2):
+        raise OutputError(f"output='probabilities' needs probabilities (B, K), not {describe_output(probs)}.")
+    if probs.ndim == 1 or probs.shape[1] == 1:
+        probs = torch.stack([1 - probs.flatten(), probs.flatten()], 1)
+    off = (probs.detach().sum(-1) - 1).abs()
+    if bool((probs < 0).any()) or bool((off > 0.01).any()):
+        raise OutputError(
+            "output='probabilities' was given, but the networks' outputs are not: some are negative, or a row does "
+            f"not sum to 1 (it is off by {float(off.max()):.3g}). Leave output= out if they are logits."
+        )
+    return torch.log(probs.clamp(min=torch.finfo(probs.dtype).tiny))
+
+
+def sigmoid_pair(logit: Any) -> Tensor:
+    """One logit z of a sigmoid, (B, 1) or (B,), as the logits (0, z) of two classes."""
+    if not isinstance(logit, Tensor) or logit.ndim not in (1, 2) or logit.shape[1:] not in ((), (1,)):
+        raise OutputError(f"output='sigmoid' needs one logit an image, (B, 1) or (B,), not {describe_output(logit)}.")
+    return torch.stack([torch.zeros_like(logit).flatten(), logit.flatten()], 1)
+
+
+CONVERSIONS: dict[str, Callable[[Any], Tensor]] = {"probabilities": log_probabilities, "sigmoid": sigmoid_pair}
+"""Words that `output=` takes for outputs that are not logits."""
+
+
+def look_like_probabilities(logits: Tensor) -> bool:
+    """Whether no number is negative and each row sums to 1."""
+    return bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)

@@ -1,0 +1,168 @@
+"""Networks whose maps would be silently wrong: random ones, and those that cut the gradient."""
+
+import warnings
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import dubium
+from dubium.errors import NetworkStateError
+from tests.networks import images, randomised, small_cnn
+
+
+class Odd(nn.Module):
+    """Two convolutions and a head, with a function of the user's between."""
+
+    def __init__(self, between):
+        super().__init__()
+        self.backbone, self.branch = nn.Conv2d(1, 5, 3), nn.Conv2d(5, 5, 3, padding=1)
+        self.head, self.between = nn.Linear(5, 4), between
+
+    def forward(self, x):
+        return self.head(self.between(self, x).mean((2, 3)))
+
+
+def odd(between, members=2):
+    return [randomised(Odd(between), seed) for seed in range(members)]
+
+
+def frozen_backbone(self, x):
+    with torch.no_grad():
+        return self.branch(self.backbone(x))
+
+
+CUT = {
+    "no_grad": frozen_backbone,
+    "detach": lambda self, x: self.branch(self.backbone(x)).detach(),
+    "data": lambda self, x: self.branch(self.backbone(x).data),
+    "numpy": lambda self, x: self.backbone(torch.from_numpy(x.detach().numpy().copy())),
+}
+
+
+@pytest.mark.parametrize("name", CUT)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("method", ["ua-backprop", "grad", "ig"])
+def test_logits_without_a_gradient_are_refused(name, batch, method):
+    networks = [*odd(lambda self, x: self.branch(self.backbone(x)), 1), *odd(CUT[name], 1)]
+    with pytest.raises(NetworkStateError, match="logits of network 1 have no gradient"):
+        dubium.explain(networks, images(batch), method=method, **({"steps": 2} if method == "ig" else {}))
+    dubium.uncertainty(networks, images(batch))  # needs no gradient
+
+
+def test_methods_without_gradients_take_networks_without_gradients():
+    networks = odd(frozen_backbone)
+    dubium.explain(networks, images(2), method="random")
+    dubium.explain(networks, images(2), method=lambda network, x, target: target(network(x))[:, :, None, None] + 0 * x)
+
+
+def no_grad_branch(self, x):
+    features = self.backbone(x)
+    with torch.no_grad():
+        gate = self.branch(features).sigmoid()
+    return features * gate
+
+
+PARTS = {
+    "no_grad": (no_grad_branch, "'branch' (Conv2d)"),
+    "detach": (lambda self, x: self.backbone(x) * self.branch(self.backbone(x)).detach(), "the network itself (Odd)"),
+    "added": (lambda self, x: self.backbone(x) + self.branch(self.backbone(x)).detach(), "the network itself (Odd)"),
+    "data": (
+        lambda self, x: torch.cat([self.backbone(x), self.backbone(x.data)])[: len(x)],
+        "the network itself (Odd)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+@pytest.mark.parametrize("batch", [1, 3])
+def test_one_warning_names_the_place_where_a_part_is_cut(name, batch):
+    between, place = PARTS[name]
+    with pytest.warns(UserWarning, match="part of the gradient is cut in network 0") as caught:
+        dubium.explain(odd(between), images(batch), relevance="grad")
+    assert len(caught) == 1
+    assert place in str(caught[0].message)
+    assert caught[0].filename == __file__
+
+
+def rounded(self, x):
+    features = self.backbone(x)
+    return features + (features.round() - features).detach()
+
+
+def rounded_without_graph(self, x):
+    features = self.backbone(x)
+    with torch.no_grad():
+        step = features.round() - features
+    return features + step
+
+
+def gumbel(self, x):
+    soft = self.backbone(x).softmax(1)
+    hard = torch.zeros_like(soft).scatter_(1, soft.argmax(1, keepdim=True), 1.0)
+    return hard - soft.detach() + soft
+
+
+def stable_softmax(self, x):
+    features = self.backbone(x)
+    return (features - features.amax((1, 2, 3), keepdim=True).detach()).exp()
+
+
+HARMLESS = {
+    "straight through": rounded,
+    "straight through, no_grad": rounded_without_graph,
+    "gumbel": gumbel,
+    "stable softmax": stable_softmax,
+    "shape alone": lambda self, x: self.backbone(x) * torch.ones_like(self.backbone(x)) + x.new_zeros(1),
+    "control flow": lambda self, x: self.backbone(x) if float(x.detach().sum()) > 0 else self.backbone(2 * x),
+    "a mask": lambda self, x: self.backbone(x) * (self.backbone(x).detach() > 0).to(x),
+    "unused": lambda self, x: (self.branch(self.backbone(x).detach()), self.backbone(x))[1],
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_what_hides_nothing_is_not_warned_about(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dubium.explain(odd(HARMLESS[name]), images(2), relevance="grad")
+
+
+RANDOM = {
+    "functional dropout": lambda self, x: F.dropout(self.backbone(x)),
+    "fractional pooling": lambda self, x: F.fractional_max_pool2d(self.backbone(x), 2, output_ratio=(0.6, 0.6)),
+    "noise": lambda self, x: self.backbone(x + 0.1 * torch.randn_like(x)),
+}
+
+
+@pytest.mark.parametrize("name", RANDOM)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(
+    "call", [dubium.explain, dubium.uncertainty, lambda *args: dubium.explain(*args, method="random")]
+)
+def test_a_network_that_is_random_in_eval_is_refused(name, batch, call):
+    with pytest.raises(NetworkStateError, match=r"Network 0 is random.*MCDropout"):
+        call(odd(RANDOM[name]), images(batch))
+
+
+def test_random_numbers_without_effect_are_fine():
+    def drawn(self, x):
+        torch.rand(3)
+        return self.backbone(x)
+
+    dubium.explain(odd(drawn), images(2))
+
+
+def test_the_networks_are_untouched_after_a_check_fails():
+    networks = odd(frozen_backbone)
+    with pytest.raises(NetworkStateError):
+        dubium.explain(networks, images(2))
+    for network in networks:
+        assert all(parameter.requires_grad for parameter in network.parameters())
+        assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in network.modules())
+
+
+def test_a_warning_names_the_line_of_the_user():
+    with pytest.warns(UserWarning, match="one network") as caught:
+        dubium.explain([randomised(small_cnn())], images(1))
+    assert caught[0].filename == __file__

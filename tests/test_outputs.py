@@ -1,0 +1,177 @@
+"""What of a network's output is taken as the logits."""
+
+from collections import namedtuple
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import dubium
+from dubium import errors
+from tests.networks import ensemble, images, randomised, small_cnn
+
+KINDS = ("total", "aleatoric", "epistemic")
+
+
+@dataclass
+class Record:
+    logits: Tensor
+    hidden: Tensor | None = None
+
+
+Pair = namedtuple("Pair", ["features", "scores"])
+
+
+class Says(nn.Module):
+    """A network whose logits come in something else."""
+
+    def __init__(self, network, how):
+        super().__init__()
+        self.network, self.how, self.training = network, how, False
+
+    def forward(self, x):
+        return self.how(self.network(x))
+
+
+def wrapped(networks, how):
+    return [Says(network, how) for network in networks]
+
+
+def wide(z):
+    return torch.cat([z, z, z], 1)
+
+
+FOUND = {
+    "an attribute": lambda z: SimpleNamespace(logits=z, other=wide(z)),
+    "a dataclass": lambda z: Record(z, wide(z)),
+    "a key": lambda z: {"hidden": wide(z), "logits": z},
+    "the only matrix of a dict": lambda z: {"loss": z.mean(), "scores": z, "tokens": z[:, None], "ids": z.argmax(1)},
+    "the only matrix of a tuple": lambda z: (z, z.sum(), None, z[:, :1]),
+    "the only matrix of a named tuple": lambda z: Pair(z[:, :, None], z),
+    "a list of one": lambda z: [z],
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", FOUND)
+@pytest.mark.parametrize("method", ["ua-backprop", "grad", "grad-cam"])
+def test_logits_are_found_by_themselves(name, method):
+    networks, x = ensemble(small_cnn), images(3)
+    found = dubium.explain(wrapped(networks, FOUND[name]), x, method=method)
+    expected = dubium.explain(networks, x, method=method)
+    torch.testing.assert_close(found.maps, expected.maps, rtol=1e-4, atol=1e-7)
+    torch.testing.assert_close(found.members, expected.members)
+
+
+CHOSEN = {
+    "a distribution": (lambda z: torch.distributions.Categorical(logits=z), None),
+    "a key": (lambda z: {"a": wide(z), "b": z}, "b"),
+    "a key before a word": (lambda z: {"a": wide(z).softmax(1), "probabilities": z}, "probabilities"),
+    "an attribute": (lambda z: SimpleNamespace(logits=wide(z), head=z), "head"),
+    "an index": (lambda z: (wide(z), z), 1),
+    "a negative index": (lambda z: (wide(z), z), -1),
+    "the index of a dict": (lambda z: {"a": wide(z), "b": z}, 1),
+    "the index of a named tuple": (lambda z: Pair(wide(z), z), 1),
+    "a function": (lambda z: [[wide(z)], [z]], lambda output: output[1][0]),
+    "a word of a tensor": (lambda z: z, "logits"),
+    "probabilities": (lambda z: z.softmax(1), "probabilities"),
+    "probabilities in a dict": (lambda z: {"scores": z.softmax(1)}, "probabilities"),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", CHOSEN)
+def test_the_output_says_what_to_take(name):
+    how, output = CHOSEN[name]
+    networks, x = ensemble(small_cnn), images(2)
+    found = dubium.explain(wrapped(networks, how), x, method="input-grad", output=output)
+    scores = dubium.uncertainty(wrapped(networks, how), x, output=output)
+    expected = dubium.explain(networks, x, method="input-grad")
+    torch.testing.assert_close(found.maps, expected.maps, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(scores.members, expected.members)
+
+
+def test_one_sigmoid_output_is_two_classes():
+    networks, x = [network.double() for network in ensemble(lambda: small_cnn(classes=1))], images(2).double()
+    for how in (lambda z: z, lambda z: z[:, 0]):
+        result = dubium.explain(wrapped(networks, how), x, output="sigmoid", relevance="grad")
+        probs = torch.stack([network(x)[:, 0].sigmoid() for network in networks]).detach()
+        torch.testing.assert_close(result.members, torch.stack([1 - probs, probs], -1))
+        torch.testing.assert_close(result.maps["total"].sum((1, 2)), result.scores["total"])
+    of_probs = dubium.uncertainty(wrapped(networks, torch.sigmoid), x, output="probabilities")
+    torch.testing.assert_close(of_probs.members, result.members)
+
+
+def test_probabilities_of_zero_are_finite_logits():
+    class Certain(nn.Module):
+        def forward(self, x):
+            return torch.stack([x.mean((1, 2, 3)) * 0 + 1, x.mean((1, 2, 3)) * 0], 1)
+
+    result = dubium.explain([Certain().eval()] * 2, images(2), output="probabilities", method="grad")
+    assert all(maps.isfinite().all() for maps in result.maps.values())
+    torch.testing.assert_close(result.probs[0], torch.tensor([1.0, 0.0]))
+
+
+def test_fullgrad_is_complete_through_the_wrapper():
+    network, x = randomised(small_cnn()), images(2)
+    (said,) = wrapped([network], lambda z: {"logits": z, "more": wide(z)})
+    assert dubium.fullgrad_completeness(said, x).max() < 1e-4
+    assert dubium.fullgrad_completeness(said, x, output="more").shape == (2, 12)
+    probs = nn.Sequential(network, nn.Softmax(-1)).eval()
+    assert dubium.fullgrad_completeness(probs, x, output="probabilities").max() < 1e-4
+    assert dubium.fullgrad_completeness(network, x, output=lambda z: z.tanh() + z[:, :1] * z).max() < 1e-4
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    ("how", "output", "message"),
+    [
+        (lambda z: {"a": z, "b": wide(z)}, None, r"network 0.*'a' \(., 4\), 'b' \(., 12\).*output="),
+        (lambda z: {"a": z.argmax(1)}, None, r"dict of 'a' \(.,\)"),
+        (lambda z: {"a": z}, "c", r"no 'c' in a dict of 'a' \(., 4\)"),
+        (lambda z: (z,), 3, r"no part 3 in a tuple of 0 \(., 4\)"),
+        (lambda z: z, 0, r"no part 0 in a tensor of shape \(., 4\)"),
+        (lambda z: z, lambda z: [z], "returned a list"),
+        (lambda z: z, "probabilities", "are not: some are negative"),
+        (lambda z: z, "sigmoid", r"one logit an image.*\(., 4\)"),
+        (lambda z: z.argmax(1)[:, None].expand(-1, 3), None, "int64"),
+        (lambda z: z[:, :, None, None], None, "Segmentation and regression are not supported yet"),
+        (lambda z: z[:, 0], None, "output='sigmoid'"),
+    ],
+)
+def test_an_output_that_is_not_clear_is_refused_with_its_parts(how, output, message):
+    for call in (dubium.explain, dubium.uncertainty):
+        with pytest.raises(errors.OutputError, match=message):
+            call(wrapped(ensemble(small_cnn), how), images(2), output=output)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_an_output_choice_of_another_type_is_refused():
+    for output in (1.5, True, ["logits"]):
+        with pytest.raises(errors.OptionError, match="output="):
+            dubium.explain(ensemble(small_cnn), images(2), output=output)
+
+
+def test_outputs_that_look_like_probabilities_pass_if_a_function_says_so():
+    networks = [nn.Sequential(network, nn.Softmax(-1)).eval() for network in ensemble(small_cnn)]
+    result = dubium.uncertainty(networks, images(2), output=lambda logits: logits)
+    expected = torch.stack([network(images(2)).softmax(-1) for network in networks]).detach()
+    torch.testing.assert_close(result.members, expected)
+
+
+def test_a_users_method_sees_the_network_itself_and_layers_keep_their_names():
+    networks, x, seen = ensemble(small_cnn), images(2), []
+
+    def mine(network, x, target):
+        seen.append(network)
+        return dubium.attribution.grad(network, x, target)
+
+    dubium.explain(networks, x, relevance=mine)
+    assert set(map(id, seen)) == set(map(id, networks))
+    said = wrapped(networks, lambda z: {"logits": z})
+    by_name = dubium.explain(said, x, relevance="grad-cam", layer="network.0")
+    torch.testing.assert_close(
+        by_name.maps, dubium.explain(networks, x, relevance="grad-cam", layer="0").maps, rtol=1e-5, atol=1e-7
+    )
