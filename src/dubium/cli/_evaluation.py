@@ -35,7 +35,7 @@ class SharedOptions:
     ] = None
     methods: Annotated[
         str | None,
-        typer.Option(help="Such as ua-backprop,ua-backprop:rescale=none,clue:vae=FOLDER; 'random' comes along."),
+        typer.Option(help="Such as ua-backprop,ua-backprop:rescale=none,clue:vae=FOLDER; controls come along."),
     ] = None
     kinds: Annotated[
         str, typer.Option(**one_of("kind of uncertainty", KINDS), help="Of epistemic, aleatoric, total.")
@@ -50,9 +50,14 @@ class SharedOptions:
     address: Address = None
 
 
-def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes the fields of `SharedOptions` besides its own options, and gets them as one argument."""
+def with_shared_options(command: Callable[..., None], *, run: bool = True) -> Callable[..., None]:
+    """A command that takes the fields of `SharedOptions` besides its own options, and gets them as one argument.
+
+    Args:
+        run: whether the user names a posterior; else its name is empty.
+    """
     hints = get_type_hints(SharedOptions, include_extras=True)
+    absent = {} if run else {"run": ""}
     shared = [
         inspect.Parameter(
             field.name,
@@ -61,6 +66,7 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
             annotation=hints[field.name],
         )
         for field in fields(SharedOptions)
+        if field.name not in absent
     ]
     own = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -69,7 +75,8 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def extended(**values: Any) -> None:
-        command(SharedOptions(**{name: values.pop(name) for name in hints}), **values)
+        shared_values = {name: values.pop(name) for name in hints if name not in absent}
+        command(SharedOptions(**absent, **shared_values), **values)
 
     extended.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]  # what typer reads
     extended.__annotations__ = {parameter.name: parameter.annotation for parameter in (*shared, *own)}
@@ -122,9 +129,10 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     if name == DEMO:  # those that are not among its training images
         running["other_data"] = load(DEMO).subset(slice(1, None, 2))
     data = load(name, split)
-    posterior, _ = open_posterior({"run": shared.run})
+    needs_posterior = PROTOCOLS[protocol].needs_posterior
+    posterior = open_posterior({"run": shared.run})[0] if needs_posterior else ()
     methods = parse_methods(shared.methods.split(",") if shared.methods else texts, data.shape[0])
-    weights = weights_digest(posterior)
+    weights = weights_digest(posterior) if needs_posterior else ""
     return Evaluation(posterior, data, methods, kinds, shared.out, shared.run, weights, shared.seed, **running)
 
 

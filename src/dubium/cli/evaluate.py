@@ -1,5 +1,6 @@
-"""`dubium evaluate blurring | removal | anomaly | mitigation | sanity RUN`."""
+"""`dubium evaluate blurring | removal | anomaly | causes | mitigation | sanity RUN`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -67,6 +68,19 @@ def anomaly(
     else:
         source = None if patches == DEMO else patches
         evaluate_and_print("anomaly", shared, images=images, candidates=candidates, box=box, patches=source)
+
+
+@app.command()
+@partial(with_shared_options, run=False)
+def causes(
+    shared: SharedOptions,
+    images: Annotated[int | None, typer.Option(min=1, help="How many whose scores react; 200 by default.")] = None,
+    candidates: Candidates = None,
+    members: Annotated[int | None, typer.Option(min=2, help="How many networks are trained.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of each training; by default as the scale says.")] = None,
+) -> None:
+    """Whether each kind's map finds its own cause: a mark that made labels ambiguous, and something never seen."""
+    evaluate_and_print("causes", shared, images=images, candidates=candidates, members=members, epochs=epochs)
 
 
 @app.command()

@@ -64,6 +64,11 @@ def explainer_shard(member: int) -> ShardName:
     return ShardName("explainer", f"member-{member}")
 
 
+def cause_network_shard(member: int) -> ShardName:
+    """Weights of one network that the causes protocol explains."""
+    return ShardName("causes", f"member-{member}")
+
+
 def file_name(label: str) -> str:
     """A method's label with other characters than letters, digits and `-._=` replaced."""
     return "".join(c if c.isalnum() or c in "-._=" else "_" for c in label)
