@@ -26,11 +26,11 @@ CHECKS = ("kinds", "top")
 SIZES: dict[str, dict[str, object]] = {
     "anomaly": {"images": 200, "candidates": 2000},
     "sanity": {"images": 40, "candidates": None, "checks": CHECKS, "stages": (1.0,), "redraws": 1},
-    "removal": {"images": 40},
     "blurring": {"images": 100, "step": 0.5},
+    "removal": {"images": 20},
 }
 CUTS: dict[str, dict[str, dict[str, object]]] = {
-    "cifar-10": {"removal": {"images": 20}},
+    "mnist": {"removal": {"images": 40}},
     "cifar-100": {
         "anomaly": {"images": 100},
         "sanity": {"images": 20},

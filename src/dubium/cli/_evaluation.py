@@ -1,7 +1,7 @@
 """What the commands of `dubium evaluate` share: their common options, and the way from words to a finished folder."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
@@ -17,6 +17,7 @@ from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._options import dataset_for, one_of, split_words
 from dubium.errors import FileFormatError, OptionError
 from dubium.kinds import KINDS
+from dubium.registry import CONTROLS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -95,6 +96,19 @@ def evaluate_and_print(protocol: str, shared: SharedOptions, **changes: Any) -> 
     print_summary(summary, shared.out)
 
 
+def evaluate_all_and_print(shared: SharedOptions, protocols: Sequence[str] | None) -> None:
+    """Run several protocols, draw their figures, and print one table over them."""
+    from dubium.evaluation.protocols.all_protocols import TOGETHER, evaluate_all
+    from dubium.report.protocols import write_figures
+
+    chosen = protocols or TOGETHER
+    with open_evaluation("blurring", shared) as evaluation:
+        overview = evaluate_all(evaluation, chosen, scale=shared.scale)
+    for name in chosen:
+        write_figures(shared.out / name)
+    print_overview(overview, shared.out)
+
+
 @contextmanager
 def open_evaluation(protocol: str, shared: SharedOptions) -> "Iterator[Evaluation]":
     """What the user named, loaded; within the block, with the given threads and executor, and a line of progress."""
@@ -156,7 +170,8 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
     metrics = list(dict.fromkeys(metric for found in results.values() for metric in found if "-me" not in metric))
     table = Table("method", *metrics, box=None, pad_edge=False, header_style="bold")
     for method, found in results.items():
-        table.add_row(method, *(_interval_cell(found.get(metric)) for metric in metrics))
+        name = f"{method} (control)" if method.partition(":")[0] in CONTROLS else method
+        table.add_row(name, *(_interval_cell(found.get(metric)) for metric in metrics))
     console = Console()
     console.print(table)
     for note in summary["notes"]:
@@ -164,6 +179,32 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
     console.print(
         f"{out / 'summary.json'}: 95 % intervals in brackets; comparisons are in comparisons.csv.", highlight=False
     )
+
+
+def print_overview(overview: Mapping[str, Any], out: Path) -> None:
+    """A row for each metric, a column for each method: value and rank; `=`: not significantly worse than the first."""
+    methods = list(dict.fromkeys(cell["method"] for cell in overview["cells"]))
+    controls = {cell["method"] for cell in overview["cells"] if cell["control"]}
+    heads = [f"{method} (control)" if method in controls else method for method in methods]
+    table = Table("metric", *heads, box=None, pad_edge=False, header_style="bold")
+    by_metric: dict[str, dict[str, Any]] = {}
+    for cell in overview["cells"]:
+        by_metric.setdefault(f"{cell['protocol']} {cell['metric']}", {})[cell["method"]] = cell
+    for metric, found in by_metric.items():
+        table.add_row(metric, *(_rank_cell(found.get(method)) for method in methods))
+    ranks = overview["mean ranks"]
+    table.add_row("mean rank", *(f"{ranks[method]:.1f}" if method in ranks else "" for method in methods))
+    console = Console()
+    console.print(table)
+    console.print("Ranks in brackets; = is not significantly worse than the first (Holm).", highlight=False)
+    console.print(f"{out / 'overview.json'}, overview.csv, and a folder for each protocol.", highlight=False)
+
+
+def _rank_cell(cell: Mapping[str, Any] | None) -> str:
+    if cell is None:
+        return ""
+    rank = "" if cell["rank"] is None else f" [{cell['rank']}{'=' * cell['level']}]"
+    return f"{cell['value']:.3g}{rank}".replace("[", r"\[")
 
 
 def _interval_cell(found: Mapping[str, float] | None) -> str:

@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 
 from dubium.choices import DEMO
-from dubium.cli._evaluation import SharedOptions, evaluate_and_print, read_masks, with_shared_options
+from dubium.cli._evaluation import (
+    SharedOptions,
+    evaluate_all_and_print,
+    evaluate_and_print,
+    read_masks,
+    with_shared_options,
+)
 from dubium.cli._options import parse_numbers, split_words
 
 app = typer.Typer(no_args_is_help=True, help="Judge attribution methods; a killed evaluation goes on where it stopped.")
@@ -133,3 +139,15 @@ def sanity(
         stages=parse_numbers(stages, float),
         redraws=redraws,
     )
+
+
+@app.command("all")
+@with_shared_options
+def all_protocols(
+    shared: SharedOptions,
+    protocols: Annotated[
+        str | None, typer.Option(help="Of blurring, removal, anomaly, sanity, causes; all of them by default.")
+    ] = None,
+) -> None:
+    """All protocols with one set of maps for each method, and one table over them: ranks, and what is significant."""
+    evaluate_all_and_print(shared, split_words([protocols]) if protocols else None)
