@@ -14,6 +14,7 @@ from dubium.data import Dataset
 from dubium.errors import OptionError
 from dubium.evaluation.metrics.causes import (
     Reactions,
+    TwoCauses,
     cause_sides,
     plant_two_causes,
     points_at,
@@ -40,10 +41,12 @@ RECIPE = Recipe(architecture="max-branch-cnn", epochs=6, batch_size=64, optimize
 
 @dataclass(frozen=True)
 class CausesOptions:
-    """How many images of each set, of how many candidates (None: all); how many networks, and how they are trained."""
+    """How many images of each set, of how many candidates (None: all), each planted with causes in so many rounds; how
+    many networks, and how they are trained."""
 
-    images: int = 200
+    images: int = 400
     candidates: int | None = None
+    rounds: int = 5
     members: int = 4
     recipe: Recipe = RECIPE
 
@@ -57,7 +60,7 @@ def causes_options(scale: str, _data: Dataset, *, epochs: int | None = None, **c
     if scale == "paper":
         options = replace(options, recipe=RECIPE.changed(epochs=12))
     if scale == "smoke":
-        options = CausesOptions(4, 24, 2, RECIPE.changed(epochs=1, images=24, batch_size=8))
+        options = CausesOptions(4, 24, 1, 2, RECIPE.changed(epochs=1, images=24, batch_size=8))
     return change_options(replace(options, recipe=options.recipe.changed(epochs=epochs)), changes)
 
 
@@ -100,21 +103,28 @@ def evaluate_causes(evaluation: Evaluation, options: CausesOptions) -> dict[str,
 def _plant_causes(evaluation: Evaluation, options: CausesOptions) -> dict[str, Tensor]:
     """The first images of each set with their causes, and the scores of all candidates in every variant."""
     data = evaluation.data if options.candidates is None else evaluation.data.subset(slice(options.candidates))
-    x = data.batch(slice(None))
-    planted = plant_two_causes(x, x, seed=evaluation.seed)
-    variants = (x, planted.with_mark, planted.with_patch, planted.both)
-    scores = torch.stack([_scores_of_pair(evaluation, images) for images in variants], 1)  # (B, variants, kinds)
+    rounds = [_plant_round(evaluation, data.batch(slice(None)), number) for number in range(options.rounds)]
+    scores = torch.cat([found for _, found in rounds])  # (rounds * B, variants, kinds)
     reactions = score_reactions(scores[:, 3], scores[:, 1], scores[:, 2])
     chosen = chosen_rows(reactions, options.images)
     return {
-        "x": planted.both[chosen],
-        "mark": planted.mark[chosen],
-        "patch": planted.patch[chosen],
-        "index": chosen,
+        "x": torch.cat([planted.both for planted, _ in rounds])[chosen],
+        "mark": torch.cat([planted.mark for planted, _ in rounds])[chosen],
+        "patch": torch.cat([planted.patch for planted, _ in rounds])[chosen],
+        "index": chosen % len(data),
         "scores": scores,
         "count": torch.tensor([int(reactions.strict.sum()), int(reactions.loose.sum())]),
         **{name: getattr(reactions, name)[chosen] for name in SETS},
     }
+
+
+def _plant_round(evaluation: Evaluation, x: Images, number: int) -> tuple[TwoCauses, Tensor]:
+    """Every image with causes at places of this round, and its scores in every variant, (B, variants, kinds)."""
+    planted = plant_two_causes(x, x, seed=evaluation.seed + number)
+    variants = (x, planted.with_mark, planted.with_patch, planted.both)
+    scores = torch.stack([_scores_of_pair(evaluation, images) for images in variants], 1)
+    evaluation.on_step(f"causes planted: round {number + 1}")
+    return planted, scores
 
 
 def _scores_of_pair(evaluation: Evaluation, x: Images) -> Float[Tensor, "B kinds=2"]:
@@ -165,7 +175,7 @@ def reaction_notes(reactions: Mapping[str, Any], planted: Mapping[str, Tensor], 
     ]
     strict, loose = planted["count"].tolist()
     return [
-        f"Mean scores of {candidates} images in nats. {'; '.join(means)}.",
+        f"Mean scores of {candidates} images with causes, in nats. {'; '.join(means)}.",
         f"On {loose} images the mark raises aleatoric and the patch epistemic uncertainty (@loose); "
         f"on {strict} of them neither raises the other kind (@strict).",
     ]
