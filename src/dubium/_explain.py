@@ -111,6 +111,13 @@ def fullgrad_completeness(
 
     What happens in a `torch.autograd.Function` outside of modules cannot be seen; what it hides shows here.
 
+    Args:
+        network: in eval mode.
+        x, output, memory: as for `explain`.
+
+    Returns:
+        One number per image and class.
+
     >>> import dubium, dubium.data
     >>> network = next(iter(dubium.load_posterior("demo")))
     >>> bool(dubium.fullgrad_completeness(network, dubium.data.load("demo").batch([0])).max() < 1e-4)

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from dubium.attribution._budget import check_gradient_memory, is_large
 from dubium.attribution._context import Context
 from dubium.attribution._prepared import predict_logits
 from dubium.attribution._resolve import Method, check_options, resolve_method
@@ -40,6 +41,8 @@ class ThroughLogits:
     needs_gradients = True
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
+        for network in networks if is_large(x) else ():
+            check_gradient_memory(network, x, context.memory)
         explained = LogProbNetworks(networks) if self.options.of == "log-probs" else networks
         relevance = self.relevance.prepare(explained, x, context)
         options = self.options.for_classes(relevance.logits.shape[-1], x.shape[1])
@@ -80,6 +83,8 @@ class OnUncertainty:
         return self.name in ATTRIBUTORS and self.name not in CONTROLS
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
+        if self.needs_gradients and is_large(x):
+            check_gradient_memory(stack(networks), x, context.memory)
         logits = predict_logits(networks, x, context.memory)
         if len(x) == 0:
             return PosteriorMaps(logits, x.new_zeros(0, len(kinds), *x.shape[2:]), {}, self.method.options)

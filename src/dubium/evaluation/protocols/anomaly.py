@@ -12,14 +12,13 @@ from torch import Tensor
 from dubium.data import Dataset
 from dubium.evaluation.metrics.anomaly import BOX, FOUND, best_boxes, box_iou, plant, recovery
 from dubium.evaluation.metrics.scoring import predictor, scorer
-from dubium.evaluation.protocols.evaluation import Evaluation, metric_name, other_split
+from dubium.evaluation.protocols.evaluation import Evaluation, mean_measurements, other_split
 from dubium.evaluation.protocols.images import compute_maps, labels_at
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import PLANTED_SHARD, ShardStore, method_shard
-from dubium.evaluation.statistics import mean
 from dubium.evaluation.summary import EvaluationSummary, Measurement
 from dubium.ranking import most_uncertain
-from dubium.types import Images, Kind
+from dubium.types import Images
 
 DONORS = 2000  # images that patches are drawn from
 EXAMPLES = 6  # images that figures show
@@ -100,12 +99,6 @@ def predicted_classes(evaluation: Evaluation) -> Callable[[Images], Int64[Tensor
     """A function that gives the likeliest class of each image."""
     predict = predictor(evaluation.posterior)
     return lambda x: predict(x).probs.argmax(1)
-
-
-def mean_measurements(values: Mapping[str, Tensor], kind: Kind) -> dict[str, Measurement]:
-    """Metrics that are means over images, higher being better."""
-    arrays = {name: value.numpy(force=True) for name, value in values.items()}
-    return {metric_name(name, kind): Measurement(array, mean, array, True) for name, array in arrays.items()}
 
 
 @dataclass(frozen=True)
