@@ -169,7 +169,8 @@ class ShiftedLogits(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.network(x)
-        return logits + self.shift(x).flatten(1).mean(1, keepdim=True)
+        shift: Tensor = self.shift(x)
+        return logits + shift.flatten(1).mean(1, keepdim=True)
 
 
 class RightHalf(nn.Module):

@@ -1,5 +1,6 @@
 """Images with two causes of doubt at known places: a mark that made labels ambiguous, and a patch of another image."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -59,10 +60,9 @@ def ring_mark(side: int) -> Float[Tensor, "side side"]:
     return ((radius > 2.2) & (radius < 3.4) | (radius < 0.8)).float()
 
 
-def draw_corners(count: int, side: int, height: int, width: int, draws: torch.Generator) -> Corners:
-    """Random upper left corners of boxes that lie inside the image."""
-    rows = torch.randint(height - side + 1, (count,), generator=draws)
-    return torch.stack([rows, torch.randint(width - side + 1, (count,), generator=draws)], 1)
+def draw_corners(count: int, side: int, size: Sequence[int], draws: torch.Generator) -> Corners:
+    """Random upper left corners of boxes that lie inside images of this size, (height, width)."""
+    return torch.stack([torch.randint(pixels - side + 1, (count,), generator=draws) for pixels in size], 1)
 
 
 def plant_mark(x: Images, corners: Corners, side: int) -> Images:
@@ -87,10 +87,10 @@ def plant_patch(x: Images, donors: Images, corners: Corners, side: int) -> Image
 def plant_two_causes(x: Images, donors: Images, *, seed: int = 0) -> TwoCauses:
     """A mark and a patch of another image in every image, at random places that do not touch."""
     draws, sides = torch.Generator().manual_seed(seed), cause_sides(*x.shape[2:])
-    mark = draw_corners(len(x), sides.mark, *x.shape[2:], draws)
-    patch = draw_corners(len(x), sides.patch, *x.shape[2:], draws)
+    mark = draw_corners(len(x), sides.mark, x.shape[2:], draws)
+    patch = draw_corners(len(x), sides.patch, x.shape[2:], draws)
     for _ in range(TRIES):
-        again = draw_corners(len(x), sides.patch, *x.shape[2:], draws)
+        again = draw_corners(len(x), sides.patch, x.shape[2:], draws)
         patch = torch.where(are_apart(mark, patch, sides)[:, None], patch, again)
     chosen = donors[torch.randint(len(donors), (len(x),), generator=draws)]
     with_patch = plant_patch(x, chosen, patch, sides.patch)

@@ -59,7 +59,8 @@ def _truth_shard(
         maps, curves = store.read_tensors(name)[kind], store.read_values(name)
         assert chosen.data.labels is not None
         labels, found = chosen.data.labels[chosen.indices[shard.rows]], {}
-        for fraction, count in zip(options.fractions, pixel_counts(*x.shape[2:], options.fractions), strict=True):
+        counts = pixel_counts(x.shape[2], x.shape[3], options.fractions)
+        for fraction, count in zip(options.fractions, counts, strict=True):
             sigma = torch.tensor(curves[fraction_key(fraction)]["sigma"])
             stages = blurred_stages(x, maps, sigma, count)
             truth = truth_columns(predictor(evaluation.posterior, kind)(stages).probs, labels)

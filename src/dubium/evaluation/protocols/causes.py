@@ -187,7 +187,7 @@ class CausesExamples:
 
     x: Images
     corners: dict[str, Tensor]
-    maps: dict[str, dict[str, Tensor]]
+    maps: dict[str, dict[Kind, Tensor]]
 
 
 def read_causes_examples(store: ShardStore, settings: Mapping[str, Any]) -> CausesExamples:

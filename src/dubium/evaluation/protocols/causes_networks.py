@@ -47,7 +47,7 @@ def classify_with_marks(network: nn.Module, x: Tensor, labels: Tensor, *, classe
     draws = torch.Generator().manual_seed(int(torch.randint(2**31, ())))  # `fit` has seeded torch for this epoch
     marked = torch.rand(len(x), generator=draws) < MARKED
     side = cause_sides(*x.shape[2:]).mark
-    corners = draw_corners(int(marked.sum()), side, *x.shape[2:], draws)
+    corners = draw_corners(int(marked.sum()), side, x.shape[2:], draws)
     x, labels = x.clone(), labels.clone()
     x[marked] = plant_mark(x[marked], corners, side)
     labels[marked] = (labels[marked] + torch.randint(2, (len(corners),), generator=draws)) % classes

@@ -90,7 +90,7 @@ def check_repeats(subject: Subject, explain_posterior: ExplainPosterior, options
     return values
 
 
-def check_kinds(subject: Subject, _explain: ExplainPosterior, _options: "SanityOptions") -> dict[str, Tensor]:
+def compare_kinds(subject: Subject, _explain: ExplainPosterior, _options: "SanityOptions") -> dict[str, Tensor]:
     """How alike the aleatoric and the epistemic map of an image are."""
     first, second = (subject.maps[kind] for kind in PAIR)
     return {
@@ -114,7 +114,7 @@ CHECK_FUNCTIONS: dict[str, Callable[[Subject, ExplainPosterior, "SanityOptions"]
     "top": check_cascade,
     "bottom": check_bottom_cascade,
     "repeat": check_repeats,
-    "kinds": check_kinds,
+    "kinds": compare_kinds,
     "curves": check_curves,
 }
 CHECKS = tuple(CHECK_FUNCTIONS)
