@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
+from benchmarks.auto.keep import keep_summary
 from benchmarks.auto.split import split_indices
 from dubium.data import load
 from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.protocols import Evaluation, run_protocol
-from dubium.files import write_json
 from dubium.report.protocols import write_figures
 from dubium.run.work import open_posterior, weights_digest
 
@@ -38,8 +38,6 @@ CUTS: dict[str, dict[str, dict[str, object]]] = {
         "blurring": {"images": 50},
     },
 }
-KEPT = ("protocol", "settings", "versions", "results", "better", "comparisons", "notes")
-"""Keys of summary.json that are small enough to be part of the repository."""
 
 
 def run_final(out: Path, run: str, dataset: str, protocols: list[str], results: Path | None) -> None:
@@ -64,11 +62,11 @@ def run_final(out: Path, run: str, dataset: str, protocols: list[str], results: 
             map_folder=out / name / "maps",
             on_step=lambda text: print(time.strftime("%H:%M:%S"), name, text, flush=True),
         )
-        summary = run_protocol(protocol, evaluation, **{**SIZES[protocol], **CUTS.get(dataset, {}).get(protocol, {})})
+        run_protocol(protocol, evaluation, **{**SIZES[protocol], **CUTS.get(dataset, {}).get(protocol, {})})
         write_figures(folder)
         print(f"{name} {protocol}: {time.time() - start:.0f} s", flush=True)
         if results is not None:
-            write_json(results / f"{name}-{protocol}.json", {key: summary[key] for key in KEPT})
+            keep_summary(folder, results / f"{name}-{protocol}.json")
 
 
 if __name__ == "__main__":
