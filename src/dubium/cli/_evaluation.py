@@ -17,6 +17,7 @@ from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._options import dataset_for, one_of, split_words
 from dubium.errors import FileFormatError, OptionError
 from dubium.kinds import KINDS
+from dubium.option_text import split_outside_brackets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -123,7 +124,7 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
         running["other_data"] = load(DEMO).subset(slice(1, None, 2))
     data = load(name, split)
     posterior, _ = open_posterior({"run": shared.run})
-    methods = parse_methods(shared.methods.split(",") if shared.methods else texts, data.shape[0])
+    methods = parse_methods(split_outside_brackets(shared.methods, ",") if shared.methods else texts, data.shape[0])
     weights = weights_digest(posterior)
     return Evaluation(posterior, data, methods, kinds, shared.out, shared.run, weights, shared.seed, **running)
 
