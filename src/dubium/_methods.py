@@ -1,11 +1,11 @@
 """What a method does with a posterior: UA-Backprop goes through each network's logits, all others explain the
 uncertainty of all networks together."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from dubium.attribution._budget import check_gradient_memory, is_large
 from dubium.attribution._context import Context
@@ -43,11 +43,28 @@ class ThroughLogits:
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
         for network in networks if is_large(x) else ():
             check_gradient_memory(network, x, context.memory)
-        relevance = self.relevance.prepare(networks, x, context)
+        explained = LogProbNetworks(networks) if self.options.of == "log-probs" else networks
+        relevance = self.relevance.prepare(explained, x, context)
         options = self.options.for_classes(relevance.logits.shape[-1], x.shape[1])
         maps, extras = ua_backprop(relevance, x, kinds, options, context)
         described = {"relevance": self.given, **vars(options), **self.relevance.options}
+        if options.of == "logits":
+            del described["of"]  # results of earlier versions have the same description
         return PosteriorMaps(relevance.logits, maps, extras, described)
+
+
+@dataclass(frozen=True)
+class LogProbNetworks:
+    """A posterior's networks with log-probabilities as their output; the softmax of these is that of the logits."""
+
+    networks: Posterior
+
+    def __len__(self) -> int:
+        return len(self.networks)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        for network in self.networks:
+            yield nn.Sequential(network, nn.LogSoftmax(-1)).eval()
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._prepared import ClassWeights, PreparedRelevance
 from dubium.checks import check_number
 from dubium.class_sampling import sample_classes
+from dubium.errors import lookup
 from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share, tau1_for
 from dubium.types import KINDS, Attribution, Images, Kind, Maps, Progress
@@ -28,19 +29,22 @@ class UABackpropOptions:
         tau2: temperature from logits to pixels.
         normalize: whether relevance maps become parts of a whole, by a softmax over pixels.
         classes: how many classes are traced to pixels: "all", a number, or "auto".
+        of: what the relevance explains: "logits", or "log-probs", which do not change when all logits are shifted.
     """
 
     tau1: float | str
     tau2: float
     normalize: bool
     classes: int | str
+    of: str = "logits"
 
     def for_classes(self, classes: int, channels: int) -> "UABackpropOptions":
         """With a number instead of `tau1="auto"`."""
         return replace(self, tau1=tau1_for(classes, paper_taus(channels)[0])) if self.tau1 == "auto" else self
 
 
-UA_DEFAULTS: Mapping[str, Any] = {"tau1": None, "tau2": None, "normalize": True, "classes": "all"}
+UA_DEFAULTS: Mapping[str, Any] = {"tau1": None, "tau2": None, "normalize": True, "classes": "all", "of": "logits"}
+OUTPUTS = ("logits", "log-probs")
 
 
 def paper_taus(channels: int) -> tuple[float, float]:
@@ -55,6 +59,7 @@ def ua_options(options: Mapping[str, Any], channels: int) -> UABackpropOptions:
         check_number(tau, chosen[tau], words=["auto"] if tau == "tau1" else [])
     chosen["classes"] = "all" if chosen["classes"] is None else chosen["classes"]
     check_number("classes", chosen["classes"], whole=True, words=["all", "auto"])
+    lookup("output that UA-Backprop explains", dict.fromkeys(OUTPUTS), chosen["of"])
     return UABackpropOptions(**chosen)
 
 

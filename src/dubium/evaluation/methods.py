@@ -11,9 +11,9 @@ from dubium._methods import choose_method
 from dubium.errors import OptionError
 from dubium.models import load_vae
 from dubium.option_text import parse_value, split_method
+from dubium.registry import CONTROLS
 from dubium.types import Images, Kind, Posterior
 
-CONTROL = "random"
 DEFAULTS = {
     "smoke": ("ua-backprop", "grad"),
     "cpu": ("ua-backprop", "grad", "smoothgrad", "fullgrad", "ig"),
@@ -36,10 +36,10 @@ def parse_methods(texts: Iterable[str], channels: int, *, control: bool = True) 
     Args:
         texts: such as `ua-backprop:rescale=none`.
         channels: of the images, which some defaults depend on.
-        control: add the random map.
+        control: add the maps that know nothing of the networks, `registry.CONTROLS`.
     """
     labels = dict.fromkeys(text.strip() for text in texts if text.strip())
-    labels |= dict.fromkeys([CONTROL] * control)
+    labels |= dict.fromkeys(CONTROLS if control else ())
     return tuple(parse_method(label, channels) for label in labels)
 
 

@@ -42,6 +42,7 @@ class Evaluation:
     other_data: Dataset | None = None  # see `other_split`
     on_step: StepListener = ignore_step
     executor: Executor = in_turn  # where parts of the work are done
+    map_folder: Path | None = None  # maps that several evaluations of the same posterior share
 
     def settings(self) -> dict[str, object]:
         """What all shards of a folder have in common; the methods are not, since more may be added."""
