@@ -99,7 +99,7 @@ class OnUncertainty:
 def choose_method(method: object, options: Mapping[str, Any], channels: int) -> ThroughLogits | OnUncertainty:
     """The method that a user named or gave, with its options checked."""
     method = RECOMMENDED if isinstance(method, str) and method == AUTO else method
-    if isinstance(method, str) and method not in method_names():
+    if isinstance(method, str) and method not in method_names() and ":" not in method:
         raise UnknownNameError(unknown("method", method, method_names()))
     if not isinstance(method, str) or method != UA_BACKPROP:
         return OnUncertainty(resolve_method(method, ATTRIBUTORS, "method", options))
