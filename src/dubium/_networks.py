@@ -41,10 +41,11 @@ class PlainNetworks:
     def __iter__(self) -> Iterator[nn.Module]:
         for index, network in enumerate(self.posterior):
             plain: nn.Module = getattr(network, "_orig_mod", network)
-            if self.half or is_made_in_inference_mode(plain):
-                plain = deepcopy(plain)
-            plain = plain.float() if self.half else plain
-            for parameter in plain.parameters():
+            parameters = list(plain.parameters())
+            if self.half or any(tensor.is_inference() for tensor in (*parameters, *plain.buffers())):
+                plain = deepcopy(plain).float() if self.half else deepcopy(plain)
+                parameters = list(plain.parameters())
+            for parameter in parameters:
                 if parameter.requires_grad:
                     self.frozen.append(ref(parameter))
                     parameter.requires_grad_(False)
@@ -55,11 +56,6 @@ class PlainNetworks:
             parameter = reference()
             if parameter is not None:
                 parameter.requires_grad_(True)
-
-
-def is_made_in_inference_mode(network: nn.Module) -> bool:
-    """Whether some weights are inference tensors, which autograd may not save."""
-    return any(tensor.is_inference() for tensor in (*network.parameters(), *network.buffers()))
 
 
 @contextmanager

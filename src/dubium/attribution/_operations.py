@@ -168,14 +168,40 @@ class OperationRecorder(TorchFunctionMode):
         follow: Callable[[str, Sequence[Any], Any], None],
     ) -> None:
         super().__init__()
-        self.wanted, self.record, self.follow, self.paused = wanted, record, follow, 0
+        self.wanted, self.record, self.follow = wanted, record, follow
+        self.depth: int | None = None  # of closed layers that are being executed; None before it starts
+
+    def start(self) -> None:
+        """From here on, operations are recorded."""
+        self.depth = 0
+        self.__enter__()
+
+    def pause(self) -> None:
+        """At the beginning of a closed layer: what happens inside is not even seen, which would cost time."""
+        if self.depth is not None:
+            self.depth += 1
+            if self.depth == 1:
+                self.__exit__(None, None, None)
+
+    def resume(self) -> None:
+        """At its end."""
+        if self.depth is not None:
+            self.depth -= 1
+            if self.depth == 0:
+                self.__enter__()
+
+    def stop(self) -> None:
+        """No more; also after an error inside of a closed layer."""
+        if self.depth == 0:
+            self.__exit__(None, None, None)
+        self.depth = None
 
     def __torch_function__(
         self, function: Any, _types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
-        if self.paused or not torch.is_grad_enabled():
+        if not torch.is_grad_enabled():
             return function(*args, **kwargs)
         if name in HOMOGENEOUS and "value" not in kwargs:
             out = function(*args, **kwargs)
