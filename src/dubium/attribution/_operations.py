@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode
+from torch.overrides import TorchFunctionMode, _get_current_function_mode
 
 ROUNDING = 64  # times the machine's precision: a bias below this is that of a homogeneous function
 
@@ -170,6 +170,7 @@ class OperationRecorder(TorchFunctionMode):
         super().__init__()
         self.wanted, self.record, self.follow = wanted, record, follow
         self.depth: int | None = None  # of closed layers that are being executed; None before it starts
+        self.is_silent = False  # while paused under another mode, which only its own owner may leave
 
     def start(self) -> None:
         """From here on, operations are recorded."""
@@ -181,18 +182,22 @@ class OperationRecorder(TorchFunctionMode):
         if self.depth is not None:
             self.depth += 1
             if self.depth == 1:
-                self.__exit__(None, None, None)
+                self.is_silent = _get_current_function_mode() is not self
+                if not self.is_silent:
+                    self.__exit__(None, None, None)
 
     def resume(self) -> None:
         """At its end."""
         if self.depth is not None:
             self.depth -= 1
             if self.depth == 0:
-                self.__enter__()
+                if not self.is_silent:
+                    self.__enter__()
+                self.is_silent = False
 
     def stop(self) -> None:
         """No more; also after an error inside of a closed layer."""
-        if self.depth == 0:
+        if self.depth == 0 or self.is_silent:
             self.__exit__(None, None, None)
         self.depth = None
 
@@ -201,7 +206,7 @@ class OperationRecorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
-        if not torch.is_grad_enabled():
+        if self.is_silent or not torch.is_grad_enabled():
             return function(*args, **kwargs)
         if name in HOMOGENEOUS and "value" not in kwargs:
             out = function(*args, **kwargs)
