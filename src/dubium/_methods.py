@@ -20,6 +20,8 @@ from dubium.shares import UncertaintyTarget, class_shares
 from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior
 from dubium.ua_backprop import UA_DEFAULTS, UABackpropOptions, ua_backprop, ua_options
 
+FULLGRAD = "fullgrad"
+
 
 class PosteriorMaps(NamedTuple):
     """What a method finds: logits (S, B, K), maps (B, kinds, H, W), further tensors, and the options that it used."""
@@ -39,6 +41,10 @@ class ThroughLogits:
     options: UABackpropOptions
     name = UA_BACKPROP
     needs_gradients = True
+
+    @property
+    def uses_fullgrad(self) -> bool:
+        return self.relevance.name == FULLGRAD
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
         for network in networks if is_large(x) else ():
@@ -76,6 +82,10 @@ class OnUncertainty:
     @property
     def name(self) -> str:
         return self.method.name
+
+    @property
+    def uses_fullgrad(self) -> bool:
+        return self.name == FULLGRAD
 
     @property
     def needs_gradients(self) -> bool:
