@@ -8,7 +8,9 @@ from torch import Tensor, nn
 
 from dubium._methods import choose_method
 from dubium._networks import borrow_networks
+from dubium.attribution._autograd.rules import RULES
 from dubium.attribution._budget import parse_memory
+from dubium.attribution._completeness import warn_if_incomplete
 from dubium.attribution._context import DEFAULT_MEMORY, Context, report_nothing
 from dubium.attribution._prepared import predict_logits
 from dubium.attribution.fullgrad import fullgrad_gap
@@ -73,6 +75,8 @@ def explain(
     how = choose_method(method, options, x.shape[1])
     with borrow_networks(posterior, x, kinds, output=output, gradients=how.needs_gradients) as (networks, x):
         logits, maps, extras, used = how.attribute(networks, x, kinds, context)
+        if how.uses_fullgrad:
+            warn_if_incomplete(networks.with_other_operations(RULES), x, context.memory)
     return assemble(logits, x, kinds, maps=maps, extras=extras, method=how.name, options=describe(used))
 
 

@@ -20,6 +20,8 @@ from dubium.shares import UncertaintyTarget, class_shares
 from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior
 from dubium.ua_backprop import UA_DEFAULTS, UABackpropOptions, ua_backprop, ua_options
 
+FULLGRAD = "fullgrad"
+
 
 class PosteriorMaps(NamedTuple):
     """What a method finds: logits (S, B, K), maps (B, kinds, H, W), further tensors, and the options that it used."""
@@ -39,6 +41,10 @@ class ThroughLogits:
     options: UABackpropOptions
     name = UA_BACKPROP
     needs_gradients = True
+
+    @property
+    def uses_fullgrad(self) -> bool:
+        return self.relevance.name == FULLGRAD
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
         for network in networks if is_large(x) else ():
@@ -78,6 +84,10 @@ class OnUncertainty:
         return self.method.name
 
     @property
+    def uses_fullgrad(self) -> bool:
+        return self.name == FULLGRAD
+
+    @property
     def needs_gradients(self) -> bool:
         """Whether flat maps would come of networks that cut the gradient; nobody knows it of a user's function."""
         return self.name in ATTRIBUTORS and self.name not in CONTROLS
@@ -99,7 +109,7 @@ class OnUncertainty:
 def choose_method(method: object, options: Mapping[str, Any], channels: int) -> ThroughLogits | OnUncertainty:
     """The method that a user named or gave, with its options checked."""
     method = RECOMMENDED if isinstance(method, str) and method == AUTO else method
-    if isinstance(method, str) and method not in method_names():
+    if isinstance(method, str) and method not in method_names() and ":" not in method:
         raise UnknownNameError(unknown("method", method, method_names()))
     if not isinstance(method, str) or method != UA_BACKPROP:
         return OnUncertainty(resolve_method(method, ATTRIBUTORS, "method", options))

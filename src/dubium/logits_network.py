@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.jit import ScriptModule
 
 from dubium.checks import check_output, warn_user
-from dubium.cut_gradients import CutWatch, find_cut
+from dubium.cut_gradients import CutWatch, find_cut, graph_nodes
 from dubium.errors import NetworkStateError, OutputError
 from dubium.outputs import CONVERSIONS, OutputChoice, look_like_probabilities, take_logits
 
@@ -29,6 +29,7 @@ class FirstPasses:
     checked: set[int] = field(default_factory=set)  # numbers of networks
     plain: set[int] = field(default_factory=set)  # numbers of networks whose output is the logits alone
     watched: set[type] = field(default_factory=set)  # classes of networks in which no part of the gradient is cut
+    operations: dict[int, set[str]] = field(default_factory=dict)  # autograd's nodes in the first network of each class
 
 
 class LogitsNetwork(nn.Module):
@@ -106,7 +107,9 @@ class LogitsNetwork(nn.Module):
             )
         if x.requires_grad:
             self.check_gradient(x, logits, watch)
-            self.passes.watched.add(type(self.network))
+            if is_watched:
+                self.passes.watched.add(type(self.network))
+                self.passes.operations[self.index] = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
         return logits
 
     def check_gradient(self, x: Tensor, logits: Tensor, watch: CutWatch) -> None:

@@ -17,6 +17,7 @@ from dubium.cli._evaluation_tables import print_overview, print_summary
 from dubium.cli._options import dataset_for, one_of, split_words
 from dubium.errors import FileFormatError, OptionError
 from dubium.kinds import KINDS
+from dubium.option_text import split_outside_brackets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -144,7 +145,7 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     data = load(name, split)
     needs_posterior = PROTOCOLS[protocol].needs_posterior
     posterior = open_posterior({"run": shared.run})[0] if needs_posterior else ()
-    methods = parse_methods(shared.methods.split(",") if shared.methods else texts, data.shape[0])
+    methods = parse_methods(split_outside_brackets(shared.methods, ",") if shared.methods else texts, data.shape[0])
     weights = weights_digest(posterior) if needs_posterior else ""
     return Evaluation(posterior, data, methods, kinds, shared.out, shared.run, weights, shared.seed, **running)
 

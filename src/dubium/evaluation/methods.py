@@ -10,7 +10,7 @@ from dubium._explain import explain
 from dubium._methods import choose_method
 from dubium.errors import OptionError
 from dubium.models import load_vae
-from dubium.option_text import parse_value
+from dubium.option_text import parse_value, split_method
 from dubium.registry import CONTROLS
 from dubium.types import Images, Kind, Posterior
 
@@ -44,8 +44,11 @@ def parse_methods(texts: Iterable[str], channels: int, *, control: bool = True) 
 
 
 def parse_method(text: str, channels: int) -> LabelledMethod:
-    """`name:option=value:...`; values are JSON where they can be, else text, and `vae` is the folder of one."""
-    name, *pairs = text.split(":")
+    """`name:option=value:...`, where the name may be package.module:name.
+
+    Values are JSON where they can be, else text, and `vae` is the folder of one.
+    """
+    name, pairs = split_method(text)
     options = {}
     for pair in pairs:
         option, equals, value = pair.partition("=")
