@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types unit browser bench clean
+.PHONY: demo test lint types unit browser bench zoo clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dubium demo
@@ -35,6 +35,11 @@ bench: $(VENV)/.installed
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[bench]' \
 	|| $(BIN)/pip install --quiet --disable-pip-version-check -e '.[captum]'
 	$(BIN)/python -m benchmarks.suite $(BENCH)
+
+# Networks of timm, torchvision, transformers and by hand, and docs/networks.md; goes on where it stopped.
+zoo: $(VENV)/.installed-test
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[zoo]'
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m tests.zoo $(ZOO)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

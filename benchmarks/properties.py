@@ -59,6 +59,8 @@ TAIL = """
   networks never look at. For UA-Backprop that is the price of completeness with positive maps.
 - *Implementation invariance of FullGrad*: the paper's star. A BatchNorm folded into its convolution moves bias terms.
 - *Fidelity of Grad*: on the demo's digits its maps beat random ones clearly; only the size of the effect differs.
+- *Sensitivity of blur-path*: pixels that are never looked at get nothing, but some that are looked at get nothing
+  either: those that only lower the doubt. `extras["signed"]` has them.
 - *A shift of all logits* changes no probability and no uncertainty, but it changes what is traced from a logit to
   pixels: maps of UA-Backprop follow it, unless it is asked `of="log-probs"`. Grad-CAM takes the layer that is executed
   last, here the one that makes the shift.

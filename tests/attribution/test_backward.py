@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 from dubium.attribution._autograd.nodes import count_graph_numbers
 from dubium.attribution._gradients import batched_vjp, gradients_at
@@ -28,6 +29,21 @@ class Twice(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         return 2 * gradient
+
+
+class Powers(torch.autograd.Function):
+    """A user's own, with arguments that are no tensors, and two outputs."""
+
+    @staticmethod
+    def forward(ctx, run, exponent, constant, x):
+        ctx.save_for_backward(x)
+        ctx.exponent = exponent
+        return run(x, exponent) + constant, x**2
+
+    @staticmethod
+    def backward(ctx, first, second):
+        (x,) = ctx.saved_tensors
+        return None, None, None, first * ctx.exponent * x ** (ctx.exponent - 1) + second * 2 * x
 
 
 class Doubled(nn.Conv2d):
@@ -93,6 +109,9 @@ NETWORKS = {
     "one channel, normalised": (1, [nn.Conv2d(1, 3, (3, 2), (1, 2), (0, 1), (2, 3)), normalised(3), nn.ReLU()], flat),
     "transposed": (2, [nn.ConvTranspose2d(2, 3, 3, stride=2), nn.ReLU()], lambda x: x.mean((2, 3))),
     "a Function": (2, [nn.Conv2d(2, 4, 2)], lambda x: Twice.apply(x).mean((2, 3), keepdim=True).flatten(1)),
+    "Function of anything": (2, [nn.Conv2d(2, 4, 2)], lambda x: Powers.apply(torch.pow, 3, MEAN[0], x)[0].mean((2, 3))),
+    "checkpoint": (2, [nn.Conv2d(2, 4, 2)], lambda x: checkpoint(torch.sin, x, use_reentrant=False).mean((2, 3))),
+    "no batching rule": (2, [nn.Conv2d(2, 4, 2), nn.Mish()], flat),
     "dense": (2, [nn.Flatten(), nn.Linear(220, 5), nn.BatchNorm1d(5), nn.ReLU(), nn.Linear(5, 3, bias=False)], flat),
     "one dimension": (2, [nn.Flatten(2), nn.Conv1d(2, 3, 4), nn.ReLU(), nn.MaxPool1d(2)], flat),
     "mean of all": (2, [nn.Conv2d(2, 4, 2)], lambda x: torch.stack([one.mean(()) * one.mean() for one in x])[:, None]),
@@ -117,6 +136,17 @@ def test_slopes_are_those_of_autograd(name):
         for target, slope in zip(network(at.clone())[0], found, strict=True):
             (expected,) = torch.autograd.grad(target, at, retain_graph=True)
             torch.testing.assert_close(slope, expected[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # torch's, in every pass without a graph
+def test_slopes_of_a_reentrant_checkpoint_are_those_of_autograd():
+    inside, x = nn.Sequential(nn.Conv2d(2, 4, 2), nn.Tanh()).double(), torch.randn(2, 2, 5, 5, dtype=torch.float64)
+    network = Flattened(nn.Identity(), lambda x: checkpoint(inside, x, use_reentrant=True).mean((2, 3))).eval()
+    at = x.clone().requires_grad_()
+    for k, slope in enumerate(batched_vjp(network, x, lambda logits: logits).movedim(1, 0)):
+        at.grad = None
+        network(at)[:, k].sum().backward()  # torch allows no `grad` here
+        torch.testing.assert_close(slope, at.grad, rtol=1e-10, atol=1e-12)
 
 
 def test_of_equal_maxima_the_first_is_meant():

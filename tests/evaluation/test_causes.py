@@ -12,6 +12,7 @@ from dubium.data import Dataset
 from dubium.errors import ImagesError, OptionError
 from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.metrics.causes import (
+    Reactions,
     are_apart,
     cause_sides,
     plant_mark,
@@ -22,7 +23,7 @@ from dubium.evaluation.metrics.causes import (
     score_reactions,
 )
 from dubium.evaluation.protocols import Evaluation, run_protocol
-from dubium.evaluation.protocols.causes import cause_measurements
+from dubium.evaluation.protocols.causes import cause_measurements, first_rows
 from dubium.evaluation.protocols.causes_networks import classify_with_marks
 from dubium.report.protocols import write_figures
 
@@ -89,6 +90,14 @@ def test_strict_reactions_leave_the_other_kind_alone():
     found = score_reactions(both, with_mark, with_patch)
     assert found.loose.tolist() == [True, True, True, False]
     assert found.strict.tolist() == [True, False, False, False]
+
+
+def test_each_set_has_its_own_first_images():
+    reactions = Reactions(torch.tensor([True, True, True, True]), torch.tensor([False, False, True, True]))
+    assert {name: rows.tolist() for name, rows in first_rows(reactions, 2).items()} == {
+        "strict": [2, 3],
+        "loose": [0, 1],  # not the strict ones besides
+    }
 
 
 def test_the_two_by_two_table_of_perfect_maps():

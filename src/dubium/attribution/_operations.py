@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.overrides import TorchFunctionMode, _get_current_function_mode
+from torch.overrides import TorchFunctionMode
 
 ROUNDING = 64  # times the machine's precision: a bias below this is that of a homogeneous function
 
@@ -170,7 +170,7 @@ class OperationRecorder(TorchFunctionMode):
         super().__init__()
         self.wanted, self.record, self.follow = wanted, record, follow
         self.depth: int | None = None  # of closed layers that are being executed; None before it starts
-        self.is_silent = False  # while paused under another mode, which only its own owner may leave
+        self.is_off = False  # whether it is taken off the stack of modes meanwhile
 
     def start(self) -> None:
         """From here on, operations are recorded."""
@@ -181,32 +181,30 @@ class OperationRecorder(TorchFunctionMode):
         """At the beginning of a closed layer: what happens inside is not even seen, which would cost time."""
         if self.depth is not None:
             self.depth += 1
-            if self.depth == 1:
-                self.is_silent = _get_current_function_mode() is not self
-                if not self.is_silent:
-                    self.__exit__(None, None, None)
+            if self.depth == 1 and current_mode() is self:  # another mode on top would be taken off instead
+                self.is_off = True
+                self.__exit__(None, None, None)
 
     def resume(self) -> None:
         """At its end."""
         if self.depth is not None:
             self.depth -= 1
-            if self.depth == 0:
-                if not self.is_silent:
-                    self.__enter__()
-                self.is_silent = False
+            if self.depth == 0 and self.is_off:
+                self.is_off = False
+                self.__enter__()
 
     def stop(self) -> None:
         """No more; also after an error inside of a closed layer."""
-        if self.depth == 0 or self.is_silent:
+        if self.depth is not None and not self.is_off:
             self.__exit__(None, None, None)
-        self.depth = None
+        self.depth, self.is_off = None, False
 
     def __torch_function__(
         self, function: Any, _types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
-        if self.is_silent or not torch.is_grad_enabled():
+        if self.depth or not torch.is_grad_enabled():
             return function(*args, **kwargs)
         if name in HOMOGENEOUS and "value" not in kwargs:
             out = function(*args, **kwargs)
@@ -248,6 +246,11 @@ class OperationRecorder(TorchFunctionMode):
         for view in views:
             self.record(view, -view.detach())
         return out
+
+
+def current_mode() -> object:
+    """The mode on top of torch's stack, or None where this version of torch does not tell."""
+    return getattr(torch.overrides, "_get_current_function_mode", lambda: None)()
 
 
 class NoForwardModeError(NotImplementedError):

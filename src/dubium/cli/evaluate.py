@@ -80,7 +80,7 @@ def anomaly(
 @partial(with_shared_options, run=False)
 def causes(
     shared: SharedOptions,
-    images: Annotated[int | None, typer.Option(min=1, help="How many whose scores react; 400 by default.")] = None,
+    images: Annotated[int | None, typer.Option(min=1, help="Of each set whose scores react; 1,000 by default.")] = None,
     candidates: Candidates = None,
     members: Annotated[int | None, typer.Option(min=2, help="How many networks are trained.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of each training; by default as the scale says.")] = None,

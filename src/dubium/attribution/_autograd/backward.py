@@ -5,8 +5,10 @@ Nodes that take the time have rules of ours. All others are autograd's own, with
 """
 
 import math
+import warnings
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain
 
@@ -20,9 +22,11 @@ from dubium.attribution._autograd.nodes import (
     OutputInfo,
     Step,
     graph_signature,
+    is_python_function,
     output_infos,
     silence_fallback_warnings,
     steps_between,
+    tensor_argument,
 )
 from dubium.attribution._autograd.rules import RULES, SETTINGS, stack_networks
 
@@ -68,6 +72,10 @@ class Backward:
     @torch.no_grad()
     def __call__(self, cotangents: Tensor) -> list[Tensor]:
         """The reduced gradients at all places, from cotangents (T, S, *shape of the output)."""
+        with expect_slow_batching():
+            return self.walk(cotangents)
+
+    def walk(self, cotangents: Tensor) -> list[Tensor]:
         at: dict[Node, Gradients] = defaultdict(dict)
         at[self.output.node][self.output.output_nr] = cotangents
         reduced: dict[int, Tensor] = {}
@@ -85,6 +93,14 @@ class Backward:
                 zeros = output_infos(edge.node)[edge.output_nr].zeros(*cotangents.shape[:2])
                 reduced[index] = self.reductions[index](zeros)
         return [reduced[index] for index in range(len(self.wanted))]
+
+
+@contextmanager
+def expect_slow_batching() -> Iterator[None]:
+    """Within, torch does not tell the user that it takes a node's targets one by one: so it shall."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+        yield
 
 
 def fit_gradient(gradient: Tensor, info: OutputInfo) -> Tensor:
@@ -106,44 +122,42 @@ def step_rule(steps: Sequence[Step]) -> Callable[[Gradients], Sequence[Tensor]]:
         rule = None
     if rule is not None:
         return lambda gradients: rule(gradients[0])
-    return partial(autograd_gradients, steps[0].name, [autograd_step(step) for step in steps])
+    one_by_one = steps[0].name in ONE_BY_ONE or is_python_function(steps[0].node)  # vmap knows not what Python does
+    return partial(autograd_gradients, [autograd_step(step) for step in steps], one_by_one)
 
 
 def autograd_step(step: Step) -> Callable[[Gradients], list[Tensor]]:
     """What autograd does at the node, for one target of one network."""
-    function = step.node if callable(step.node) else step.node.apply  # `apply`: of a Function written in Python
-    outputs, places = range(len(step.outputs)), gradient_places(step.node)
-    below = [(places[edge.input], one.outputs[edge.output]) for edge, one in zip(step.edges, step.below, strict=True)]
+    below = [(edge.input, one.outputs[edge.output]) for edge, one in zip(step.edges, step.below, strict=True)]
+    if is_python_function(step.node):
+        return partial(python_gradients, step, [(tensor_argument(step.node, number), info) for number, info in below])
 
     def pull(gradients: Gradients) -> list[Tensor]:
-        found = function(*(gradients.get(place) for place in outputs))
+        found = step.node(*(gradients.get(place) for place in range(len(step.outputs))))
         found = found if isinstance(found, tuple) else (found,)
         return [info.zeros() if found[number] is None else found[number] for number, info in below]
 
     return pull
 
 
-def gradient_places(node: Node) -> dict[int, int]:
-    """Where the gradient of each input that leads on stands in what the node's function returns.
-
-    A Function written in Python returns one for each argument, whether it is a tensor or not.
-    """
-    linked = [number for number, (below, _) in enumerate(node.next_functions) if below is not None]
-    if callable(node):
-        return {number: number for number in linked}
-    return dict(zip(linked, [place for place, needed in enumerate(node.needs_input_grad) if needed], strict=True))
+def python_gradients(step: Step, below: Sequence[tuple[int, OutputInfo]], gradients: Gradients) -> list[Tensor]:
+    """What a Function written in Python does: it is given zeros where no gradient comes, as autograd does it."""
+    given = (gradients[place] if place in gradients else info.zeros() for place, info in enumerate(step.outputs))
+    found = step.node.apply(*given)
+    found = found if isinstance(found, tuple) else (found,)
+    return [info.zeros() if found[number] is None else found[number] for number, info in below]
 
 
 def autograd_gradients(
-    name: str, networks: Sequence[Callable[[Gradients], list[Tensor]]], gradients: Gradients
+    networks: Sequence[Callable[[Gradients], list[Tensor]]], one_by_one: bool, gradients: Gradients
 ) -> list[Tensor]:
     """What autograd does at the node, in one network after the other: all targets at once where the node allows it."""
     by_network = []
     for s, pull in enumerate(networks):
         own = {place: gradient[:, s] for place, gradient in gradients.items()}
         try:
-            by_network.append(target_by_target(pull, own) if name in ONE_BY_ONE else all_targets(pull, own))
-        except (RuntimeError, NotImplementedError):  # no batching rule, a Function without `setup_context`, ...
+            by_network.append(target_by_target(pull, own) if one_by_one else all_targets(pull, own))
+        except (RuntimeError, NotImplementedError):  # no batching rule, ...
             by_network.append(target_by_target(pull, own))
     return [stack_networks(gradient, 1) for gradient in zip(*by_network, strict=True)]
 

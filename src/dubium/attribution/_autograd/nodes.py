@@ -110,6 +110,21 @@ def output_infos(node: Node) -> list[OutputInfo]:
     return [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in read_attribute(node, "_input_metadata")]
 
 
+def is_python_function(node: Node) -> bool:
+    """Whether a node is of a `torch.autograd.Function` written in Python, which is called by `apply`."""
+    return not callable(node)
+
+
+def tensor_argument(node: Node, number: int) -> int:
+    """The place, among all arguments of a Function written in Python, of the input that the node's edge leads to.
+
+    Its backward returns something for every argument, while edges are of tensors alone.
+    """
+    leading = [index for index, (below, _) in enumerate(read_attribute(node, "next_functions")) if below is not None]
+    needing = [index for index, needs in enumerate(read_attribute(node, "needs_input_grad")) if needs]
+    return needing[leading.index(number)]
+
+
 def graph_signature(
     steps: Sequence[Step], wanted: Sequence[GradientEdge], settings: Mapping[str, Sequence[str]]
 ) -> tuple[Any, ...]:

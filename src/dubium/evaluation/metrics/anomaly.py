@@ -111,6 +111,9 @@ def recovery(
         box: its side in pixels.
         seed: of the noise.
 
+    Returns:
+        A number for each image.
+
     Example:
         >>> x = torch.zeros(1, 1, 6, 6)
         >>> x[..., 1:3, 1:3] = 1

@@ -146,10 +146,14 @@ def relevance_gain(
 
     Args:
         uncertainty: nats of a batch of images, see `scorer`.
+        x: images.
         maps: the attribution that ranks the pixels.
         removal: "blur", "mean" or "linear".
         steps: in how many steps all pixels go.
         seed: of the order of equal pixels, and of the noise of linear imputation.
+
+    Returns:
+        The area with the least relevant pixels first less that with the most relevant first, as parts of U(x).
 
     Example:
         >>> x = torch.zeros(1, 1, 2, 2)

@@ -57,6 +57,15 @@ def top_overlap(
 
     Equal pixels are ordered at random, each map by itself: maps that share zeros share nothing but chance there.
 
+    Args:
+        a: maps of some images.
+        b: other maps of the same images.
+        fraction: of the pixels, that counts as the top.
+        seed: of the order of equal pixels.
+
+    Returns:
+        From 0 to 1 for each image.
+
     Example:
         >>> maps = torch.arange(100.0).view(1, 10, 10)
         >>> top_overlap(maps, maps).item(), top_overlap(maps, -maps).item()
@@ -87,6 +96,13 @@ def entropy_rise(maps: Float[Tensor, "B H W"], randomised: Float[Tensor, "B H W"
 
     How much more complex the map is once all weights are random, as a part of its own complexity: a map that speaks of
     what was learned loses its structure, so that its histogram's entropy rises. Below 0 where it falls.
+
+    Args:
+        maps: of the networks as they are.
+        randomised: of the same images and networks with random weights.
+
+    Returns:
+        The relative rise for each image.
 
     Example:
         >>> entropy_rise(torch.tensor([[[0.0, 0.0, 0.0, 1.0]]]), torch.arange(4.0).view(1, 1, 4)).item() > 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from torch import Tensor
 
 from dubium.data import Dataset
@@ -44,7 +44,7 @@ class CausesOptions:
     """How many images of each set, of how many candidates (None: all), each planted with causes in so many rounds; how
     many networks, and how they are trained."""
 
-    images: int = 400
+    images: int = 1000
     candidates: int | None = None
     rounds: int = 5
     members: int = 4
@@ -106,7 +106,10 @@ def _plant_causes(evaluation: Evaluation, options: CausesOptions) -> dict[str, T
     rounds = [_plant_round(evaluation, data.batch(slice(None)), number) for number in range(options.rounds)]
     scores = torch.cat([found for _, found in rounds])  # (rounds * B, variants, kinds)
     reactions = score_reactions(scores[:, 3], scores[:, 1], scores[:, 2])
-    chosen = chosen_rows(reactions, options.images)
+    sets = first_rows(reactions, options.images)
+    chosen = torch.cat(list(sets.values())).unique()
+    if not len(chosen):  # where nothing reacts, there is something to look at all the same
+        chosen = torch.arange(min(options.images, len(scores)))
     return {
         "x": torch.cat([planted.both for planted, _ in rounds])[chosen],
         "mark": torch.cat([planted.mark for planted, _ in rounds])[chosen],
@@ -114,7 +117,7 @@ def _plant_causes(evaluation: Evaluation, options: CausesOptions) -> dict[str, T
         "index": chosen % len(data),
         "scores": scores,
         "count": torch.tensor([int(reactions.strict.sum()), int(reactions.loose.sum())]),
-        **{name: getattr(reactions, name)[chosen] for name in SETS},
+        **{name: torch.isin(chosen, rows) for name, rows in sets.items()},
     }
 
 
@@ -131,10 +134,9 @@ def _scores_of_pair(evaluation: Evaluation, x: Images) -> Float[Tensor, "B kinds
     return torch.stack([scorer(evaluation.posterior, kind)(x) for kind in PAIR], 1)
 
 
-def chosen_rows(reactions: Reactions, count: int) -> Tensor:
-    """The first `count` of each set, or the first images of all where none reacts, in ascending order."""
-    rows = torch.cat([member.nonzero()[:count, 0] for member in reactions]).unique()
-    return rows if len(rows) else torch.arange(min(count, len(reactions.loose)))
+def first_rows(reactions: Reactions, count: int) -> dict[str, Int64[Tensor, " n"]]:
+    """The first `count` images of each set, whatever the other set has."""
+    return {name: getattr(reactions, name).nonzero()[:count, 0] for name in SETS}
 
 
 def cause_measurements(

@@ -42,5 +42,7 @@ def removal_figure(curves: Mapping[str, Mapping[str, Any]], ways: list[str], suf
                     axis.fill_between(at, found["low"], found["high"], color=style["color"], alpha=0.1, lw=0)
             axis.set(xlabel=f"pixels removed ({way}), most relevant first (%)", ylabel=ROWS[name])
             axis.set_xlim(0, 100)
-    axes[0][0].legend(fontsize=6, frameon=False)
+    figure.legend(
+        *axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=7, frameon=False
+    )
     return figure
