@@ -5,9 +5,11 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
+from scipy.ndimage import gaussian_filter
 
 import dubium
 from dubium import errors
+from dubium.figures import smooth_map
 from tests.networks import ensemble, images, small_cnn
 
 
@@ -95,6 +97,21 @@ def test_plot_has_a_row_per_image_and_says_prediction_and_scores(result):
     assert any(title.startswith("epistemic") for title in titles)
     named = result.plot(images(2), classes=["zero", "one", "two", "three"])
     assert named.axes[0].get_title().startswith(["zero", "one", "two", "three"][label])
+
+
+def test_smoothed_maps_are_scipys_keep_their_sum_and_are_for_the_eye_alone(result):
+    raw = result.maps["total"][0]
+    smoothed = smooth_map(raw, 1.5)
+    np.testing.assert_allclose(smoothed, gaussian_filter(raw.numpy(), 1.5, truncate=4), rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(smoothed.sum(), raw.sum())
+    assert smooth_map(raw, 0.0) is raw
+    before = raw.clone()
+    figure = result.plot(images(2), smooth=1.5)
+    assert figure.get_suptitle() == "Maps are smoothed by 1.5 pixels for the eye."
+    assert torch.equal(result.maps["total"][0], before)
+    assert result.plot(images(2)).get_suptitle() == ""
+    with pytest.raises(errors.OptionError, match=r"smooth=-1\.0"):
+        result.plot(images(2), smooth=-1.0)
 
 
 def test_plot_refuses_other_images(result):

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import dubium
 from dubium.errors import NetworkStateError
-from tests.networks import images, randomised, small_cnn
+from tests.networks import Awkward, images, randomised, small_cnn
 
 
 class Odd(nn.Module):
@@ -166,3 +166,61 @@ def test_a_warning_names_the_line_of_the_user():
     with pytest.warns(UserWarning, match="one network") as caught:
         dubium.explain([randomised(small_cnn())], images(1))
     assert caught[0].filename == __file__
+
+
+class Hidden(torch.autograd.Function):
+    """x² + 5, outside of modules."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2 + 5
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * ctx.saved_tensors[0] * gradient
+
+
+@pytest.mark.parametrize("options", [{}, {"method": "fullgrad"}])
+@pytest.mark.parametrize("batch", [1, 2])
+def test_fullgrad_says_once_that_it_misses_much(options, batch):
+    networks = odd(lambda self, x: Hidden.apply(self.backbone(x)))
+    assert dubium.fullgrad_completeness(networks[0], images(batch)).median() > 0.05
+    with pytest.warns(UserWarning, match=r"FullGrad misses \d+% of the logits of network 0.*'input-grad'") as caught:
+        dubium.explain(networks, images(batch), **options)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    dubium.explain(networks, images(batch), relevance="grad")
+    dubium.explain(odd(lambda self, x: self.backbone(x) ** 2 + 5), images(batch), **options)
+
+
+def test_completeness_is_not_measured_where_it_is_known(monkeypatch):
+    monkeypatch.setattr("dubium.attribution._completeness.FullGradPass", None)
+    dubium.explain([randomised(small_cnn(), seed) for seed in range(2)], images(2))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [lambda: Awkward(1), lambda: Odd(lambda self, x: self.branch(self.backbone(x)).tanh() + x.mean((1, 2, 3), True))],
+)
+def test_a_first_pass_that_is_watched_gives_the_maps_of_one_that_is_not(make):
+    networks, x = [randomised(make(), seed) for seed in range(2)], images(2)
+    together = dubium.explain(networks, x)  # the first pass is of one image alone, before FullGrad's
+    alone = dubium.explain(networks, x[:1])  # FullGrad's pass is the first
+    torch.testing.assert_close(alone.maps["total"], together.maps["total"][:1], rtol=1e-4, atol=1e-7)
+
+
+def test_masks_of_functional_dropout_do_not_disturb_fullgrad():
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.norm, self.head = nn.Conv2d(1, 6, 3), nn.GroupNorm(2, 6), nn.Linear(6, 4)
+
+        def forward(self, x):
+            features = F.dropout(F.gelu(self.norm(self.first(x))) + x[:, :, 1:-1, 1:-1], 0.3, self.training)
+            return self.head(features.mean((2, 3)).tanh())
+
+    posterior, x = dubium.posteriors.MCDropout(randomised(Root()), 2), images(2)
+    assert max(dubium.fullgrad_completeness(sample, x).max() for sample in posterior) < 1e-4
+    together, alone = dubium.explain(posterior, x), dubium.explain(posterior, x[:1])
+    torch.testing.assert_close(alone.maps["total"], together.maps["total"][:1], rtol=1e-4, atol=1e-7)

@@ -12,7 +12,7 @@ LAYERS = [  # a module imports from its own line and from those below it
     ("cli", "web", "reproduce"),
     ("report", "run"),
     ("evaluation", "training"),
-    ("_explain", "_networks"),
+    ("_explain", "_methods", "_networks"),
     ("ua_backprop", "explanation", "figures", "posteriors", "attribution"),
     ("shares", "class_sampling", "softmax_share"),
     ("models", "data"),

@@ -119,6 +119,9 @@ def test_fullgrad_is_complete_through_the_wrapper():
     (said,) = wrapped([network], lambda z: {"logits": z, "more": wide(z)})
     assert dubium.fullgrad_completeness(said, x).max() < 1e-4
     assert dubium.fullgrad_completeness(said, x, output="more").shape == (2, 12)
+    probs = nn.Sequential(network, nn.Softmax(-1)).eval()
+    assert dubium.fullgrad_completeness(probs, x, output="probabilities").max() < 1e-4
+    assert dubium.fullgrad_completeness(network, x, output=lambda z: z.tanh() + z[:, :1] * z).max() < 1e-4
 
 
 @pytest.mark.usefixtures("unchecked")

@@ -6,22 +6,20 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from dubium._methods import choose_method
 from dubium._networks import borrow_networks
+from dubium.attribution._autograd.rules import RULES
 from dubium.attribution._budget import parse_memory
+from dubium.attribution._completeness import warn_if_incomplete
 from dubium.attribution._context import DEFAULT_MEMORY, Context, report_nothing
 from dubium.attribution._prepared import predict_logits
-from dubium.attribution._resolve import Method, check_options, resolve_method
-from dubium.attribution._scaling import scale_to_scores
 from dubium.attribution.fullgrad import fullgrad_gap
-from dubium.checks import check_images, check_kinds, check_maps, check_posterior
-from dubium.errors import UnknownNameError, unknown
+from dubium.checks import check_images, check_kinds, check_posterior
 from dubium.explanation import Explanation, describe
 from dubium.outputs import OutputChoice
-from dubium.posteriors.stack import stack
-from dubium.registry import ATTRIBUTORS, AUTO, RECOMMENDED, RELEVANCES, UA_BACKPROP, method_names
-from dubium.shares import UncertaintyTarget, class_shares
-from dubium.types import KINDS, Attribution, Images, Kind, Logits, Maps, Posterior, Progress
-from dubium.ua_backprop import DEFAULTS, UABackprop, ua_backprop, ua_options
+from dubium.registry import UA_BACKPROP, method_names
+from dubium.shares import class_shares
+from dubium.types import KINDS, Images, Kind, Logits, Maps, Progress
 
 
 def methods() -> tuple[str, ...]:
@@ -74,23 +72,12 @@ def explain(
     """
     check_images(x)
     kinds, context = check_kinds(kinds), Context(parse_memory(memory), seed, progress or report_nothing)
-    attribute, chosen = choose_method(method, options, x.shape[1])
-    gradients = attribute.name in ATTRIBUTORS and attribute.name != "random"
-    with borrow_networks(posterior, x, kinds, output=output, gradients=gradients) as (networks, x):
-        if isinstance(chosen, UABackprop):  # through the logits of each network
-            relevance = attribute.prepare(networks, x, context)
-            logits, chosen = relevance.logits, chosen.for_classes(relevance.logits.shape[-1], x.shape[1])
-            maps, extras = ua_backprop(relevance, x, kinds, chosen, context)
-            name, used = UA_BACKPROP, {"relevance": options.get("relevance", attribute.name), **vars(chosen)}
-        else:  # of the uncertainty itself, a function of all networks' logits
-            logits = predict_logits(networks, x, context.memory)
-            maps, extras = uncertainty_maps(attribute, networks, x, kinds, context)
-            if attribute.is_scaled and len(x):
-                scores = class_shares(logits).sum(-1)[[KINDS.index(kind) for kind in kinds]]
-                maps = scale_to_scores(maps, scores.T)
-            name, used = attribute.name, {}
-    about = {"method": name, "options": describe({**used, **attribute.options})}
-    return assemble(logits, x, kinds, maps=maps, extras=extras, **about)
+    how = choose_method(method, options, x.shape[1])
+    with borrow_networks(posterior, x, kinds, output=output, gradients=how.needs_gradients) as (networks, x):
+        logits, maps, extras, used = how.attribute(networks, x, kinds, context)
+        if how.uses_fullgrad:
+            warn_if_incomplete(networks.with_other_operations(RULES), x, context.memory)
+    return assemble(logits, x, kinds, maps=maps, extras=extras, method=how.name, options=describe(used))
 
 
 def uncertainty(
@@ -126,7 +113,14 @@ def fullgrad_completeness(
 ) -> Float[Tensor, "B K"]:
     """How much of each logit FullGrad's terms miss: `|logit - sum of terms| / max(1, |logit|)`, 0 if nothing.
 
-    Functional calls and products (attention, gates) cannot be seen by hooks; what they hide shows here.
+    What happens in a `torch.autograd.Function` outside of modules cannot be seen; what it hides shows here.
+
+    Args:
+        network: in eval mode.
+        x, output, memory: as for `explain`.
+
+    Returns:
+        One number per image and class.
 
     >>> import dubium, dubium.data
     >>> network = next(iter(dubium.load_posterior("demo")))
@@ -137,34 +131,8 @@ def fullgrad_completeness(
     check_posterior([network])
     limit = parse_memory(memory)
     with borrow_networks([network], x, output=output) as (networks, x):
-        predict_logits(networks, x, limit)
+        predict_logits(networks, x, limit)  # for its checks
         return fullgrad_gap(next(iter(networks)), x, memory=limit)
-
-
-def choose_method(method: object, options: Mapping[str, Any], channels: int) -> tuple[Method, UABackprop | None]:
-    """The method with its options; for UA-Backprop its relevance, and what it does with it."""
-    method = RECOMMENDED if isinstance(method, str) and method == AUTO else method
-    if not (isinstance(method, str) and method == UA_BACKPROP):
-        if isinstance(method, str) and method not in ATTRIBUTORS:
-            raise UnknownNameError(unknown("method", method, method_names()))
-        return resolve_method(method, ATTRIBUTORS, "method", options), None
-    relevance = resolve_method(options.get("relevance", "fullgrad"), RELEVANCES, "relevance", {})
-    known = {"relevance": None, **DEFAULTS, **relevance.options, "rescale": None}  # only FullGrad has rescale
-    check_options(UA_BACKPROP, known, options)
-    own = {name: value for name, value in options.items() if name in relevance.options}
-    chosen = ua_options({name: value for name, value in options.items() if name in DEFAULTS}, channels)
-    return Method(relevance.name, relevance.function, {**relevance.options, **own}, relevance.preparation), chosen
-
-
-def uncertainty_maps(
-    attribute: Method, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context
-) -> Attribution:
-    """An attributor on the uncertainties of all networks together."""
-    if len(x) == 0:
-        return Attribution(x.new_zeros(0, len(kinds), *x.shape[2:]), {})
-    found = attribute(stack(networks), x, UncertaintyTarget(kinds), context)
-    check_maps(found.maps, attribute.name, (len(x), len(kinds), *x.shape[2:]))
-    return found
 
 
 def assemble(

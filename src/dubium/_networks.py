@@ -1,7 +1,7 @@
 """The networks of a posterior, borrowed for one call: as the methods want them, and handed back as they were."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -17,6 +17,7 @@ from dubium.outputs import OutputChoice, check_output_choice
 from dubium.posteriors.adapters import as_posterior
 from dubium.types import Images, Kind, Posterior
 
+LEAF = "torch::autograd::AccumulateGrad"
 ONE_CALL = threading.RLock()
 """Calls from several threads take turns: hooks and frozen parameters belong to networks that they may share, and
 torch's random numbers, by which some posteriors are drawn, to all."""
@@ -41,25 +42,26 @@ class PlainNetworks:
     def __iter__(self) -> Iterator[nn.Module]:
         for index, network in enumerate(self.posterior):
             plain: nn.Module = getattr(network, "_orig_mod", network)
-            if self.half or is_made_in_inference_mode(plain):
-                plain = deepcopy(plain)
-            plain = plain.float() if self.half else plain
-            for parameter in plain.parameters():
+            parameters = list(plain.parameters())
+            if self.half or any(tensor.is_inference() for tensor in (*parameters, *plain.buffers())):
+                plain = deepcopy(plain).float() if self.half else deepcopy(plain)
+                parameters = list(plain.parameters())
+            for parameter in parameters:
                 if parameter.requires_grad:
                     self.frozen.append(ref(parameter))
                     parameter.requires_grad_(False)
             yield plain if index in self.passes.plain else LogitsNetwork(plain, index, self.passes)
+
+    def with_other_operations(self, known: Collection[str]) -> Iterator[tuple[int, nn.Module]]:
+        """Networks, one of each class, whose first pass left other nodes in autograd's graph; with their numbers."""
+        others = {index for index, names in self.passes.operations.items() if not names <= {*known, LEAF}}
+        return (numbered for numbered in enumerate(self if others else ()) if numbered[0] in others)
 
     def unfreeze(self) -> None:
         for reference in self.frozen:
             parameter = reference()
             if parameter is not None:
                 parameter.requires_grad_(True)
-
-
-def is_made_in_inference_mode(network: nn.Module) -> bool:
-    """Whether some weights are inference tensors, which autograd may not save."""
-    return any(tensor.is_inference() for tensor in (*network.parameters(), *network.buffers()))
 
 
 @contextmanager
@@ -71,7 +73,7 @@ def borrow_networks(
     output: OutputChoice = None,
     layers: bool = True,
     gradients: bool = True,
-) -> Iterator[tuple[Posterior, Images]]:
+) -> Iterator[tuple[PlainNetworks, Images]]:
     """Within, checked networks and images that autograd may save, both in at least float32.
 
     Args:

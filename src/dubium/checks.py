@@ -85,8 +85,9 @@ def check_network(network: object, index: int, x: Tensor, *, layers: bool) -> No
     With `layers`, also whether those can be seen: FullGrad would miss biases, and not know it.
     """
     if not isinstance(network, nn.Module):
+        hint = " Its network is element.module_ (skorch)." if hasattr(network, "module_") else ""
         raise PosteriorTypeError(
-            f"Element {index} of the posterior is a {type(network).__name__}; a torch.nn.Module is needed."
+            f"Element {index} of the posterior is a {type(network).__name__}; a torch.nn.Module is needed.{hint}"
         )
     tensors: list[Tensor] = []
     for name, module in network.named_modules():

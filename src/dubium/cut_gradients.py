@@ -70,15 +70,19 @@ def floating_tensors(values: Sequence[Any]) -> Iterator[Tensor]:
 
 def is_made_of(node: Any, origins: Sequence[Any]) -> bool:
     """Whether a way leads from a node of the graph to one of the origins."""
-    waiting, seen = [node], set()
+    reached = graph_nodes(node)
+    return any(origin in reached for origin in origins)
+
+
+def graph_nodes(node: Any) -> set[Any]:
+    """All nodes of the graph that a node leads to, and itself."""
+    waiting, seen = [node], set[Any]()
     while waiting:
         node = waiting.pop()
-        if any(node is origin for origin in origins):
-            return True
         if node is not None and node not in seen:
             seen.add(node)
             waiting += [below for below, _ in node.next_functions]
-    return False
+    return seen
 
 
 def find_cut(network: nn.Module, x: Tensor) -> str:

@@ -1,5 +1,6 @@
 """Pictures of explanations: overlays, and the figure behind `Explanation.plot`."""
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -7,7 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dubium.checks import check_number
 from dubium.errors import ImagesError
+from dubium.gaussian_kernel import fold_kernels
 from dubium.types import Images
 
 if TYPE_CHECKING:
@@ -39,6 +42,26 @@ def brightest_value(maps: Tensor) -> float:
     """The value that is drawn brightest, as is anything above it."""
     array = maps.detach().float().cpu().numpy()
     return max(float(np.quantile(array, 0.995)) or float(array.max()), 1e-12)
+
+
+def smooth_map(maps: Float[Tensor, "H W"], smooth: float) -> Float[Tensor, "H W"]:
+    """A map for the eye: people name regions, not dots. Its sum stays, since the borders reflect.
+
+    Args:
+        smooth: standard deviation of a Gaussian blur in the map's own pixels; 0 leaves the map as it is.
+    """
+    if smooth == 0:
+        return maps
+    check_number("smooth", smooth)
+    offsets = torch.arange(-math.ceil(4 * smooth), math.ceil(4 * smooth) + 1)
+    kernel = (-0.5 * (offsets / smooth) ** 2).softmax(0)[None]
+    down, across = (fold_kernels(kernel, size)[0].to(maps) for size in maps.shape)
+    return down @ maps @ across.mT
+
+
+def smooth_words(smooth: float) -> str:
+    """What a picture of smoothed maps says about them; nothing where they are raw."""
+    return f"Maps are smoothed by {smooth:g} pixel{'s' * (smooth != 1)} for the eye." if smooth else ""
 
 
 def map_colours(maps: Tensor) -> Float[np.ndarray, "H W 3"]:
@@ -110,8 +133,12 @@ def explanation_figure(
     classes: "list[str] | None" = None,
     most: int = 8,
     opacity: float = OPACITY,
+    smooth: float = 0.0,
 ) -> "Figure":
-    """One row per image: the image with its prediction, then a map per kind with its score and its own colour bar."""
+    """One row per image: the image with its prediction, then a map per kind with its score and its own colour bar.
+
+    `smooth` blurs what is drawn by so many pixels, and says so; the explanation's maps stay as they are.
+    """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
@@ -134,7 +161,7 @@ def explanation_figure(
         row[0].imshow(picture(image), interpolation="nearest")
         row[0].set_title(f"{name}, p = {float(probability):.2f}", fontsize=9)
         for axis, kind in zip(row[1:], kinds, strict=True):
-            maps = torch.as_tensor(explanation.maps[kind][index])
+            maps = smooth_map(torch.as_tensor(explanation.maps[kind][index]), smooth)
             axis.imshow(overlay(image, maps, opacity), interpolation="nearest")
             axis.set_title(f"{kind} {float(explanation.scores[kind][index]):.3g}", fontsize=9)
             scale = ScalarMappable(Normalize(0, brightest_value(maps)), COLOURS)
@@ -142,4 +169,6 @@ def explanation_figure(
             bar.ax.tick_params(labelsize=6)
             bar.ax.ticklabel_format(axis="y", scilimits=(-2, 2))
             bar.ax.yaxis.get_offset_text().set_fontsize(6)
+    if smooth:
+        figure.suptitle(smooth_words(smooth), fontsize=8)
     return figure

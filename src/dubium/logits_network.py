@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.jit import ScriptModule
 
 from dubium.checks import check_output, warn_user
-from dubium.cut_gradients import CutWatch, find_cut
+from dubium.cut_gradients import CutWatch, find_cut, graph_nodes
 from dubium.errors import NetworkStateError, OutputError
-from dubium.outputs import OutputChoice, look_like_probabilities, take_logits
+from dubium.outputs import CONVERSIONS, OutputChoice, look_like_probabilities, take_logits
 
 
 @dataclass
@@ -29,6 +29,7 @@ class FirstPasses:
     checked: set[int] = field(default_factory=set)  # numbers of networks
     plain: set[int] = field(default_factory=set)  # numbers of networks whose output is the logits alone
     watched: set[type] = field(default_factory=set)  # classes of networks in which no part of the gradient is cut
+    operations: dict[int, set[str]] = field(default_factory=dict)  # autograd's nodes in the first network of each class
 
 
 class LogitsNetwork(nn.Module):
@@ -36,6 +37,10 @@ class LogitsNetwork(nn.Module):
 
     The first pass is checked: whether the output is logits, whether it is random, whether it depends on the image.
     """
+
+    network: nn.Module
+    index: int
+    passes: FirstPasses
 
     def __init__(self, network: nn.Module, index: int, passes: FirstPasses) -> None:
         super().__init__()
@@ -48,6 +53,15 @@ class LogitsNetwork(nn.Module):
             return super().__getattr__(name)
         except AttributeError:
             return getattr(self.__dict__["network"], name)
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
+        """The network's, without this module, unless it computes something of the output itself."""
+        choice = self.passes.choice
+        computes = choice in CONVERSIONS if isinstance(choice, str) else callable(choice)
+        if computes:
+            yield from super().named_modules(*args, **kwargs)
+        else:
+            yield from self.network.named_modules(*args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.index in self.passes.checked:
@@ -75,7 +89,8 @@ class LogitsNetwork(nn.Module):
         """The logits of a pass during which all is watched that would make maps silently wrong."""
         before = random_state(x)
         watch = CutWatch()
-        is_watched = x.requires_grad and type(self.network) not in self.passes.watched
+        own_code = any(not type(module).__module__.startswith("torch.nn.") for module in self.network.modules())
+        is_watched = x.requires_grad and own_code and type(self.network) not in self.passes.watched
         if is_watched:
             with watch:
                 logits = self.logits(x.clone())
@@ -92,7 +107,9 @@ class LogitsNetwork(nn.Module):
             )
         if x.requires_grad:
             self.check_gradient(x, logits, watch)
-            self.passes.watched.add(type(self.network))
+            if is_watched:
+                self.passes.watched.add(type(self.network))
+                self.passes.operations[self.index] = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
         return logits
 
     def check_gradient(self, x: Tensor, logits: Tensor, watch: CutWatch) -> None:

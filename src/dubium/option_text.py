@@ -1,10 +1,11 @@
-"""Options as people type them: `steps=50`, `tau1=.08`, `start=black`. The one place that reads such text."""
+"""Options and methods as people type them: `steps=50`, `ua-backprop:tau1=.08`. The one place that reads such text."""
 
 import json
 from collections.abc import Iterable
 from typing import Any
 
 from dubium.errors import OptionError
+from dubium.registry import method_names
 
 
 def parse_options(texts: Iterable[str]) -> dict[str, Any]:
@@ -27,3 +28,31 @@ def parse_value(text: str) -> Any:
             return float(text)
         except ValueError:
             return text
+
+
+def split_outside_brackets(text: str, separator: str) -> list[str]:
+    """The parts of a text between separators that are in no brackets.
+
+    >>> split_outside_brackets("grad,captum.attr:Occlusion:sliding_window_shapes=[1,4,4]", ",")
+    ['grad', 'captum.attr:Occlusion:sliding_window_shapes=[1,4,4]']
+    """
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character in "[{(") - (character in "]})")
+        if character == separator and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def split_method(text: str) -> tuple[str, list[str]]:
+    """The name of a method, which may be "package.module:name", and its options as texts.
+
+    >>> split_method("captum.attr:Occlusion:sliding_window_shapes=[1,4,4]")
+    ('captum.attr:Occlusion', ['sliding_window_shapes=[1,4,4]'])
+    """
+    name, *rest = split_outside_brackets(text, ":")
+    if rest and "=" not in rest[0] and name not in method_names():
+        name = f"{name}:{rest.pop(0)}"
+    return name, rest

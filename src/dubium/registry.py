@@ -22,18 +22,15 @@ CONTROLS: dict[str, str] = {
 }
 """Maps that know nothing of the network: what every method must beat. Never recommended to anybody."""
 
-ATTRIBUTORS: dict[str, str] = (
-    RELEVANCES
-    | {
-        "blur-path": "dubium.attribution.blur_path:blur_path",
-        "clue": "dubium.attribution.clue:clue",
-        "delta-clue": "dubium.attribution.delta_clue:delta_clue",
-        "clue-path": "dubium.attribution.clue_path:clue_path",
-        "map-variance": "dubium.attribution.map_variance:map_variance",
-        "effect-variance": "dubium.attribution.effect_variance:effect_variance",
-    }
-    | CONTROLS
-)
+ATTRIBUTORS: dict[str, str] = RELEVANCES | {
+    "blur-path": "dubium.attribution.blur_path:blur_path",
+    "clue": "dubium.attribution.clue:clue",
+    "delta-clue": "dubium.attribution.delta_clue:delta_clue",
+    "clue-path": "dubium.attribution.clue_path:clue_path",
+    "map-variance": "dubium.attribution.map_variance:map_variance",
+    "effect-variance": "dubium.attribution.effect_variance:effect_variance",
+    **CONTROLS,
+}
 """Methods `(network, x, target) -> maps`: where each function is defined."""
 
 

@@ -12,6 +12,7 @@ from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._prepared import ClassWeights, PreparedRelevance
 from dubium.checks import check_number
 from dubium.class_sampling import sample_classes
+from dubium.errors import lookup
 from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share, tau1_for
 from dubium.types import KINDS, Attribution, Images, Kind, Maps, Progress
@@ -20,7 +21,7 @@ GREY_TAUS, COLOUR_TAUS = (0.08, 0.3), (0.55, 0.02)  # Appendix B
 
 
 @dataclass(frozen=True)
-class UABackprop:
+class UABackpropOptions:
     """The options of UA-Backprop that are not its relevance's.
 
     Args:
@@ -28,38 +29,42 @@ class UABackprop:
         tau2: temperature from logits to pixels.
         normalize: whether relevance maps become parts of a whole, by a softmax over pixels.
         classes: how many classes are traced to pixels: "all", a number, or "auto".
+        of: what the relevance explains: "logits", or "log-probs", which do not change when all logits are shifted.
     """
 
     tau1: float | str
     tau2: float
     normalize: bool
     classes: int | str
+    of: str = "logits"
 
-    def for_classes(self, classes: int, channels: int) -> "UABackprop":
+    def for_classes(self, classes: int, channels: int) -> "UABackpropOptions":
         """With a number instead of `tau1="auto"`."""
         return replace(self, tau1=tau1_for(classes, paper_taus(channels)[0])) if self.tau1 == "auto" else self
 
 
-DEFAULTS: Mapping[str, Any] = {"tau1": None, "tau2": None, "normalize": True, "classes": "all"}
+UA_DEFAULTS: Mapping[str, Any] = {"tau1": None, "tau2": None, "normalize": True, "classes": "all", "of": "logits"}
+OUTPUTS = ("logits", "log-probs")
 
 
 def paper_taus(channels: int) -> tuple[float, float]:
     return GREY_TAUS if channels == 1 else COLOUR_TAUS
 
 
-def ua_options(options: Mapping[str, Any], channels: int) -> UABackprop:
+def ua_options(options: Mapping[str, Any], channels: int) -> UABackpropOptions:
     """The options that were given, checked, and the paper's for the rest."""
-    chosen = {**DEFAULTS, **options}
+    chosen = {**UA_DEFAULTS, **options}
     for tau, default in zip(("tau1", "tau2"), paper_taus(channels), strict=True):
         chosen[tau] = default if chosen[tau] is None else chosen[tau]
         check_number(tau, chosen[tau], words=["auto"] if tau == "tau1" else [])
     chosen["classes"] = "all" if chosen["classes"] is None else chosen["classes"]
     check_number("classes", chosen["classes"], whole=True, words=["all", "auto"])
-    return UABackprop(**chosen)
+    lookup("output that UA-Backprop explains", dict.fromkeys(OUTPUTS), chosen["of"])
+    return UABackpropOptions(**chosen)
 
 
 def ua_backprop(
-    relevance: PreparedRelevance, x: Images, kinds: Sequence[Kind], options: UABackprop, context: Context
+    relevance: PreparedRelevance, x: Images, kinds: Sequence[Kind], options: UABackpropOptions, context: Context
 ) -> Attribution:
     """Carry the uncertainty back to pixels, through every network and every class, or those that `classes` leaves."""
     assert not isinstance(options.tau1, str), "options.for_classes says which number 'auto' is"
@@ -76,7 +81,7 @@ def ua_backprop(
 def carry_to_pixels(
     relevance: PreparedRelevance,
     x: Images,
-    options: UABackprop,
+    options: UABackpropOptions,
     weights: ClassWeights,
     progress: Progress = report_nothing,
 ) -> Maps:

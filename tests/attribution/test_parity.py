@@ -1,5 +1,7 @@
 """Baselines against independent implementations: Captum on a posterior's uncertainty, and plain float64 loops."""
 
+from functools import partial
+
 import captum.attr
 import pytest
 import torch
@@ -7,6 +9,7 @@ from torch import nn
 from torch.nn.functional import interpolate
 
 import dubium
+from dubium import errors
 from dubium.attribution import fullgrad, grad_cam, smoothgrad
 from dubium.attribution.smoothgrad import gaussian_noise
 from dubium.posteriors.stack import stack
@@ -159,3 +162,78 @@ def test_grad_cam_passes_over_convolutions_after_global_pooling():
     body = [nn.Conv2d(3, 6, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Conv2d(6, 8, 1), nn.Flatten(), nn.Linear(8, 4)]
     network, x = randomised(nn.Sequential(*body)), images(2, 3)
     assert torch.equal(grad_cam(network, x, lambda z: z), grad_cam(network, x, lambda z: z, layer="0"))
+
+
+OCCLUSION = {"sliding_window_shapes": (1, 4, 4), "strides": (1, 4, 4)}
+
+
+def test_a_captum_class_takes_its_options_partials_and_objects():
+    networks, x = ensemble(small_cnn), images(2)
+    exact = captums(captum.attr.Occlusion(Uncertainty(networks)), x, **OCCLUSION)
+    as_lists = {name: list(value) for name, value in OCCLUSION.items()}  # as a command line gives them
+    for method, options in (
+        (captum.attr.Occlusion, OCCLUSION),
+        (captum.attr.Occlusion, as_lists),
+        ("captum.attr:Occlusion", OCCLUSION),
+        (partial(captum.attr.Occlusion, sliding_window_shapes=(1, 4, 4)), {"strides": (1, 4, 4)}),
+        (captum.attr.Occlusion(networks[0]), OCCLUSION),
+    ):
+        result = dubium.explain(networks, x, method=method, **options)
+        assert result.method == "captum.Occlusion"
+        assert result.options["sliding_window_shapes"] in ((1, 4, 4), [1, 4, 4])
+        for maps, kind in zip(exact, KINDS, strict=True):
+            torch.testing.assert_close(result.maps[kind], maps.sum(1), rtol=1e-4, atol=1e-6)
+
+
+def test_options_of_captums_constructors_and_of_relevances():
+    networks, x = ensemble(small_cnn), images(2)
+    plain, scaled = (
+        dubium.explain(
+            networks, x, method=captum.attr.IntegratedGradients, n_steps=4, baselines=0, multiply_by_inputs=times
+        ).maps["total"]
+        for times in (False, True)
+    )
+    torch.testing.assert_close(plain * x[:, 0], scaled, rtol=1e-4, atol=1e-6)
+    result = dubium.explain(networks, x, relevance=captum.attr.Occlusion, sliding_window_shapes=(1, 3, 3), strides=3)
+    torch.testing.assert_close(result.maps["total"].sum((1, 2)), result.scores["total"])
+    named = dubium.explain(networks, x, relevance=captum.attr.LayerGradCam, layer="3", relu_attributions=True)
+    ours = dubium.explain(networks, x, relevance="grad-cam", layer="3")
+    torch.testing.assert_close(named.maps["total"], ours.maps["total"], rtol=1e-4, atol=1e-6)
+    tunnel = captum.attr.NoiseTunnel(captum.attr.Saliency(networks[0]))
+    exact = dubium.explain(networks, x, method="grad").maps["total"]
+    found = dubium.explain(networks, x, method=tunnel, nt_samples=2, stdevs=0.0).maps["total"]
+    torch.testing.assert_close(found, exact, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"method": captum.attr.Occlusion},
+            errors.OptionError,
+            "captum.Occlusion needs the option sliding_window_shapes",
+        ),
+        ({"relevance": captum.attr.Occlusion}, errors.OptionError, "needs the option sliding_window_shapes"),
+        ({"method": captum.attr.Occlusion, "window": 1}, errors.UnknownNameError, r"'window'\..*sliding_window_shapes"),
+        ({"method": partial(captum.attr.Saliency, steps=1)}, errors.OptionError, "'steps'; it takes abs"),
+        ({"method": "captum.attr:Oclusion"}, errors.UnknownNameError, "cannot be imported.*Oclusion"),
+        ({"method": "no.such.module:name"}, errors.UnknownNameError, "cannot be imported"),
+        ({"method": lambda network, x: x}, errors.OptionError, r"called with \(network, x, target\).*`x` the images"),
+        ({"method": lambda n, x, t, more: x}, errors.OptionError, r"`target` a function.*maps \(B, T, H, W\)"),
+        ({"relevance": lambda x: x}, errors.OptionError, r"called with \(network, x, target\)"),
+        ({"method": lambda n, x, t, *, power: x}, errors.OptionError, "needs the option power"),
+    ],
+)
+def test_methods_that_cannot_be_called_are_refused_with_what_they_get(options, error, message):
+    with pytest.raises(error, match=message):
+        dubium.explain(ensemble(small_cnn), images(1), **options)
+
+
+def test_a_partial_of_a_users_function_is_a_method_with_its_options():
+    def power(network, x, target, *, power, scale=1.0):
+        return scale * dubium.attribution.grad(network, x, target) ** power
+
+    networks, x = ensemble(small_cnn), images(2)
+    result = dubium.explain(networks, x, method=partial(power, power=2), scale=3.0)
+    assert (result.method, result.options) == ("power", {"power": 2, "scale": 3.0})
+    torch.testing.assert_close(result.maps["total"], 3 * dubium.explain(networks, x, method="grad").maps["total"] ** 2)

@@ -194,3 +194,49 @@ def test_clue_finds_the_vae_in_the_posteriors_folder(tmp_path):
 
 def test_the_embedded_digits_are_listed_with_the_datasets():
     assert "demo" in invoke("data", "list").output
+
+
+WRAPPED = """
+from torch import nn
+import dubium
+from tests import piles
+
+
+class Says(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        logits = self.network(x)
+        return {"a": logits, "b": 2 * logits, "p": logits.softmax(-1)}
+
+
+def networks():
+    return [Says(network).eval() for network in piles.networks(2)]
+
+
+def flat(network, x, target, *, height=1.0):
+    return height + 0 * dubium.attribution.grad(network, x, target)
+"""
+
+
+def test_what_of_the_output_to_take_and_methods_by_their_path(place, monkeypatch):
+    monkeypatch.chdir(place)
+    (place / "wrapped.py").write_text(WRAPPED)
+    base = ["--posterior", "wrapped:networks", "--dataset", "images.npz"]
+    assert "'b' (" in invoke("uncertainty", *base, code=2).output.replace("\n", " ")
+    by_part = {}
+    for part in ("a", "b", "0", "1"):
+        lines = invoke("uncertainty", *base, "--network-output", part, "--json").stdout.splitlines()
+        by_part[part] = [json.loads(line)["total"] for line in lines]
+    assert by_part["a"] == by_part["0"] != by_part["b"] == by_part["1"]
+    explain = ["explain", *base, "--network-output", "a", "--top", "2", "--json", "--kinds", "total"]
+    invoke(*explain, "--out", "flat", "--method", "wrapped:flat:height=2.5")
+    for row in open_results(place / "flat").most_uncertain("total", 2):
+        assert (row.maps()["total"] == 2.5).all()
+    method = "captum.attr:Occlusion:sliding_window_shapes=[1,4,4]:strides=[1,4,4]"
+    invoke(*explain, "--out", "occluded", "--method", method)
+    assert open_results(place / "occluded").about["settings"]["method"] == "captum.attr:Occlusion"
+    assert open_results(place / "occluded").about["settings"]["posterior"]["output"] == "a"
+    assert "cannot be imported" in invoke(*explain, "--method", "wrapped:nothing", code=2).output

@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from dubium.data import Dataset
 from dubium.errors import ImagesError, OptionError
-from dubium.evaluation.metrics.anomaly import best_boxes, box_iou, box_masks, localisation, plant
+from dubium.evaluation.methods import parse_methods
+from dubium.evaluation.metrics.anomaly import best_boxes, box_iou, box_masks, localisation, plant, recovery
+from dubium.evaluation.protocols import Evaluation, run_protocol
+from tests.evaluation.handmade import Judge
 
 
 def test_a_planted_box_that_is_marked_is_found_with_iou_one():
@@ -74,3 +78,38 @@ def test_localisation_against_masks():
     assert found["pointing"][:2].tolist() == [1.0, 0.0]
     assert found["mass"][:2].tolist() == [1.0, pytest.approx(1 / 3)]
     assert all(math.isnan(values[2]) for values in found.values())
+
+
+def is_lit(x):
+    return (x.amax((1, 2, 3)) > 0.5).long()
+
+
+def test_recovery_is_one_where_the_box_that_goes_is_the_cause():
+    x = torch.zeros(2, 1, 10, 10)
+    x[:, :, 3:6, 4:7] = 1
+    clean = torch.zeros(2, dtype=torch.long)
+    found = recovery(is_lit, x, clean, torch.tensor([[3, 4], [0, 0]]), box=3)
+    assert found.tolist() == [1.0, 0.0]
+
+
+def test_the_protocol_counts_recovery_where_the_patch_changed_the_prediction(tmp_path):
+    dark = torch.zeros(24, 1, 8, 8)
+    light = dark.clone()
+    light[:, 0, 2, 3] = 1  # the one pixel that the networks look at: a patch that covers it makes them disagree
+    data, donors = Dataset(dark, None, (), "dark", "test"), Dataset(light, None, (), "light", "train")
+    networks = [Judge((2, 3), sign, strength=strength).eval() for sign, strength in ((-1.0, 9.0), (-1.0, 4.0))]
+    methods = parse_methods(["grad"], 1)
+    evaluation = Evaluation(networks, data, methods, ("epistemic",), tmp_path, other_data=donors)
+    found = run_protocol("anomaly", evaluation, images=24, candidates=24, box=4)
+    covers = [row <= 2 < row + 4 and column <= 3 < column + 4 for row, column in zip_corners(found["images"])]
+    assert found["notes"] == [
+        f"{sum(covers)} of 24 patches change the prediction: `recovery` is about these.",
+        "With the planted box removed, `recovery` is 1.",
+    ]
+    assert 0 < sum(covers) < 24
+    assert len(found["images"]["values"]["grad"]["recovery"]) == sum(covers) == len(found["images"]["index/recovery"])
+    assert found["results"]["grad"]["recovery"]["value"] == 1.0  # its map is the one pixel, in any of its windows
+
+
+def zip_corners(columns):
+    return zip(columns["row"], columns["column"], strict=True)

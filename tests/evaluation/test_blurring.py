@@ -5,7 +5,9 @@ from scipy.ndimage import gaussian_filter
 from torch import nn
 
 import dubium
+from dubium.data import Dataset
 from dubium.errors import OptionError
+from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.metrics.blurring import (
     auc_urr,
     blurring_test,
@@ -16,8 +18,11 @@ from dubium.evaluation.metrics.blurring import (
     reduction_rates,
     sigma_grid,
 )
+from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.evaluation.metrics.scoring import scorer
-from tests.evaluation.handmade import quarrel
+from dubium.evaluation.protocols import Evaluation, run_protocol
+from dubium.evaluation.protocols.blurring_truth import STAGES, blurred_stages
+from tests.evaluation.handmade import Judge, quarrel
 from tests.networks import ensemble, images, small_cnn
 
 
@@ -140,3 +145,24 @@ def test_a_network_that_flattens_with_view_is_scored():
     networks, x = [Viewed().eval() for _ in range(2)], torch.rand(5, 2, 8, 8)
     expected = dubium.uncertainty(networks, x).scores["epistemic"].double()
     torch.testing.assert_close(scorer(networks)(x), expected, rtol=1e-4, atol=1e-7)
+
+
+def test_blurred_stages_are_the_images_of_the_test():
+    x, sigma = torch.rand(2, 1, 6, 6, generator=torch.Generator().manual_seed(0)), torch.tensor([2.0, 0.0])
+    stages = blurred_stages(x, x[:, 0], sigma, 10).view(STAGES + 1, 2, 1, 6, 6)
+    assert torch.equal(stages[0], x)
+    assert torch.equal(stages[:, 1], x[1:].expand(STAGES + 1, -1, -1, -1))  # sigma 0 blurs nothing
+    highest = x[0, 0] >= x[0, 0].flatten().sort().values[-10]
+    torch.testing.assert_close(stages[-1, 0, 0], torch.where(highest, gaussian_blur(x[:1], [2.0])[0, 0, 0], x[0, 0]))
+
+
+def test_the_protocol_tells_whether_predictions_stay_right(tmp_path):
+    x = torch.zeros(4, 1, 8, 8)
+    x[:, 0, 2, 3] = torch.tensor([0.8, 1.0, 0.9, 0.7])
+    networks = [Judge((2, 3), -1.0, strength=strength).eval() for strength in (9.0, 4.0)]  # class 1 where it is bright
+    data = Dataset(x, torch.tensor([1, 1, 1, 0]), ("a", "b"), "bright", "test")
+    evaluation = Evaluation(networks, data, parse_methods(["grad"], 1), ("epistemic",), tmp_path)
+    found = run_protocol("blurring", evaluation, images=4, step=4.0)
+    assert found["results"]["grad"]["accuracy@2%"]["value"] == 0.25  # blurred, both classes are equal: the first
+    assert found["results"]["grad"]["true-probability@5%"]["value"] == 0.5
+    assert found["curves"]["grad"]["2%"]["accuracy"][0] == 0.75

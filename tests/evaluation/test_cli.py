@@ -15,12 +15,26 @@ import torch
 from typer.testing import CliRunner
 
 from dubium.cli import app
+from dubium.registry import CONTROLS
 
 PROTOCOLS = {
-    "blurring": ["murr@2%", "auc-urr@2%", "murr@5%", "auc-urr@5%", "murr-mean@2%", "auc-urr-median@5%"],
+    "blurring": ["murr@2%", "auc-urr@2%", "murr@5%", "auc-urr@5%", "murr-mean@2%", "auc-urr-median@5%", "accuracy@2%"],
     "anomaly": ["iou", "ada"],
+    "removal": ["srg/blur", "srg/mean", "srg/linear", "accuracy@5%/mean", "true-probability@20%/linear"],
     "mitigation": ["accuracy", "nll", "ece"],
-    "sanity": ["cascade@100%", "halves", "repeatability", "effective-pixels", "deletion", "insertion"],
+    "sanity": [
+        "cascade@100%",
+        "top5@100%",
+        "emprt",
+        "bottom-top5@75%",
+        "kinds",
+        "kinds-top5",
+        "halves",
+        "repeatability",
+        "effective-pixels",
+        "deletion",
+        "insertion",
+    ],
 }
 
 
@@ -62,13 +76,13 @@ def check(summary, out, protocol, methods):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_protocol_on_the_users_own_networks_and_images(protocol, own, tmp_path):
     summary = on_own(protocol, own, tmp_path, "--methods", "ua-backprop:rescale=none,grad")
-    check(summary, tmp_path, protocol, ["ua-backprop:rescale=none", "grad", "random"])
+    check(summary, tmp_path, protocol, ["ua-backprop:rescale=none", "grad", *CONTROLS])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_protocol_on_the_demo(protocol, tmp_path):
     check(
-        evaluate(protocol, "demo", tmp_path, "--scale", "smoke"), tmp_path, protocol, ["ua-backprop", "grad", "random"]
+        evaluate(protocol, "demo", tmp_path, "--scale", "smoke"), tmp_path, protocol, ["ua-backprop", "grad", *CONTROLS]
     )
 
 
@@ -88,7 +102,7 @@ def test_methods_can_be_added_and_what_is_finished_stays(own, tmp_path):
     on_own("anomaly", own, tmp_path, "--methods", "grad")
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "shards").rglob("*.*")}
     found = on_own("anomaly", own, tmp_path, "--methods", "grad,input-grad")
-    assert list(found["results"]) == ["grad", "input-grad", "random"]
+    assert list(found["results"]) == ["grad", "input-grad", *CONTROLS]
     assert all(file.stat().st_mtime_ns == time for file, time in before.items())
 
 

@@ -11,9 +11,18 @@ from dubium.evaluation.properties import (
     random_network,
 )
 
+SHIFTED = "same maps when logits are shifted"
 EXPECTED = {  # what follows from the definitions
-    "ua-backprop": {"completeness": True, "positivity": True, "saturation": True, "sensitivity": False},
-    "grad": {"completeness": False, "positivity": True, "saturation": False, "implementation invariance": True},
+    "ua-backprop": {"completeness": True, "positivity": True, "saturation": True, "sensitivity": False, SHIFTED: False},
+    "ua-backprop:of=log-probs": {"completeness": True, "positivity": True, SHIFTED: True},
+    "blur-path": {"completeness": True, "positivity": True, SHIFTED: True},
+    "grad": {
+        "completeness": False,
+        "positivity": True,
+        "saturation": False,
+        "implementation invariance": True,
+        SHIFTED: True,
+    },
     "ig": {"completeness": False, "positivity": False, "linearity": True, "implementation invariance": True},
     "fullgrad": {"completeness": False, "positivity": True, "implementation invariance": False},
 }
@@ -22,7 +31,9 @@ CASES = [(method, name, holds) for method, names in EXPECTED.items() for name, h
 
 @pytest.mark.parametrize(("method", "name", "holds"), CASES)
 def test_a_property_is_found_where_it_must_be(method, name, holds):
-    finding = PROPERTIES[name](explainer(method, "aleatoric", **({"steps": 50} if method == "ig" else {})))
+    method, _, output = method.partition(":of=")
+    options = {"steps": 50} if method == "ig" else {"of": output} if output else {}
+    finding = PROPERTIES[name](explainer(method, "aleatoric", **options))
     assert finding.holds == holds, finding
 
 

@@ -12,6 +12,7 @@ from dubium.evaluation.protocols.blurring import BlurringOptions, evaluate_blurr
 from dubium.evaluation.protocols.evaluation import metric_name, shard_slices
 from dubium.evaluation.shards import file_name, method_shard
 from dubium.ranking import most_uncertain
+from dubium.registry import CONTROLS
 from tests.evaluation.handmade import quarrel
 
 
@@ -34,7 +35,7 @@ def test_blurring_of_a_quarrel_over_one_pixel(tmp_path):
 
 def test_methods_are_parsed_once_each_with_the_control():
     parsed = parse_methods(["grad", " ua-backprop:rescale=none:tau2=.5", "grad"], 3)
-    assert [method.label for method in parsed] == ["grad", "ua-backprop:rescale=none:tau2=.5", "random"]
+    assert [method.label for method in parsed] == ["grad", "ua-backprop:rescale=none:tau2=.5", *CONTROLS]
     assert parsed[1].options == {"rescale": "none", "tau2": 0.5}
     assert "/" not in file_name(parse_method("grad", 1).label)
 
@@ -73,8 +74,8 @@ def test_every_protocol_of_the_table_can_be_run_by_its_name(tmp_path):
 
 
 def test_every_protocol_has_a_command():
-    commands = {command.callback.__name__ for command in app.registered_commands}
-    assert commands == PROTOCOLS.keys() - {"masks"}  # `anomaly --masks`
+    commands = {command.name or command.callback.__name__ for command in app.registered_commands}
+    assert commands == (PROTOCOLS.keys() - {"masks"}) | {"all"}  # `anomaly --masks`
 
 
 def test_an_unknown_protocol_or_option_is_named(tmp_path):

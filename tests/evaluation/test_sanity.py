@@ -4,18 +4,24 @@ import torch
 from scipy import stats
 
 import dubium
+from dubium.data import Dataset
 from dubium.errors import OptionError
+from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.metrics.calibration import calibration_error, predictive_metrics
 from dubium.evaluation.metrics.randomisation import Randomised, randomise
 from dubium.evaluation.metrics.sanity import (
     area_left,
     effective_pixels,
+    entropy_rise,
     halves,
+    histogram_entropy,
     rank_agreement,
     redrawn,
+    top_overlap,
     uncertainty_curves,
 )
 from dubium.evaluation.metrics.scoring import scorer
+from dubium.evaluation.protocols import Evaluation, run_protocol
 from tests.evaluation.handmade import quarrel
 from tests.networks import ensemble, images, small_cnn
 
@@ -103,3 +109,48 @@ def test_calibration_error_by_hand():
     found = predictive_metrics(probs.log(), labels)
     assert found["accuracy"] == pytest.approx(2 / 3)
     assert found["nll"] == pytest.approx(-np.log([0.9, 0.1, 0.6]).mean())
+
+
+def test_the_top_of_maps_is_compared_pixel_by_pixel():
+    a, b = torch.zeros(2, 2, 10, 10)
+    a[:, 0, :5], b[0, 0, :5], b[1, 0, 2:7] = 1, 1, 1  # of 100 pixels the top is five: all of them, or three
+    assert top_overlap(a, b).tolist() == [1.0, 0.6]
+
+
+def test_maps_that_share_nothing_but_zeros_share_no_top():
+    zeros = torch.zeros(400, 20, 20)
+    assert top_overlap(zeros, zeros).mean().item() == pytest.approx(0.05, abs=0.01)  # chance
+
+
+def test_entropy_of_a_histogram_is_scipys_and_its_rise_is_relative():
+    maps = torch.rand(3, 9, 9, generator=torch.Generator().manual_seed(0))
+    counts = [np.histogram(m.double().numpy(), 100, (float(m.min()), float(m.max())))[0] for m in maps]
+    np.testing.assert_allclose(histogram_entropy(maps).numpy(), [stats.entropy(c) for c in counts])
+    spot = torch.zeros(3, 9, 9)
+    spot[:, 0, 0] = 1
+    before = stats.entropy([80, 1])
+    exact = [(stats.entropy(c) - before) / before for c in counts]
+    np.testing.assert_allclose(entropy_rise(spot, maps).numpy(), exact)
+    assert histogram_entropy(torch.ones(1, 3, 3)).item() == 0.0
+
+
+def test_layers_lose_their_weights_from_the_bottom_too():
+    network = small_cnn().eval()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    half = randomise(network, 0.25, side="bottom").state_dict()
+    assert not torch.equal(half["0.weight"], before["0.weight"])
+    assert torch.equal(half["7.weight"], before["7.weight"])
+    everything = [randomise(network, 1.0, side=side).state_dict() for side in ("top", "bottom")]
+    assert all(torch.equal(a, b) for a, b in zip(everything[0].values(), everything[1].values(), strict=True))
+
+
+def test_checks_can_be_chosen_and_controls_have_kinds_that_are_alike(tmp_path):
+    x = torch.rand(6, 1, 12, 12, generator=torch.Generator().manual_seed(0))
+    data = Dataset(x, None, (), "noise", "test")
+    methods = parse_methods(["grad"], 1)
+    evaluation = Evaluation(list(ensemble(small_cnn)), data, methods, ("epistemic",), tmp_path)
+    found = run_protocol("sanity", evaluation, images=4, checks=("kinds",))
+    assert set(found["results"]["grad"]) == {"kinds", "kinds-top5"}
+    assert found["results"]["edges"]["kinds"]["value"] == pytest.approx(1)
+    assert found["results"]["edges"]["kinds-top5"]["value"] == 1.0
+    assert found["results"]["grad"]["kinds"]["value"] < 0.99

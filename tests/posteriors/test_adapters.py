@@ -1,3 +1,4 @@
+import math
 import subprocess
 import sys
 
@@ -5,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+import dubium
+from dubium import errors
 from dubium.errors import MissingExtraError, PosteriorError, PosteriorTypeError
 from dubium.posteriors import Drawn, MCDropout, as_posterior, stack
 from dubium.posteriors.extras import require
@@ -174,3 +177,169 @@ def test_bayesian_torch_layers_that_cannot_be_fixed_are_refused():
     layers = imported("bayesian_torch.layers")
     with pytest.raises(PosteriorTypeError, match="'0' is a LSTMReparameterization"):
         as_posterior(nn.Sequential(layers.LSTMReparameterization(4, 4)))
+
+
+def packed_cnn(layers):
+    return nn.Sequential(
+        layers.PackedConv2d(1, 4, 3, alpha=2, num_estimators=2, minimum_channels_per_group=1, first=True),
+        nn.BatchNorm2d(8),
+        nn.ReLU(),
+        layers.PackedConv2d(4, 4, 3, alpha=2, num_estimators=2, minimum_channels_per_group=1),
+        nn.Flatten(),
+        layers.PackedLinear(4 * 16, 3, alpha=2, num_estimators=2, last=True),
+    ).double()
+
+
+def test_packed_ensembles_have_a_network_for_each_estimator(x):
+    layers = imported("torch_uncertainty.layers")
+    model = packed_cnn(layers).eval()
+    posterior = as_posterior(model)
+    assert len(posterior) == 2
+    torch.testing.assert_close(stack(posterior)(x), estimators(model, x, 2))
+    result = dubium.explain(model, x)
+    torch.testing.assert_close(result.maps["total"].sum((1, 2)), result.scores["total"])
+
+
+@pytest.mark.parametrize("kind", ["packed", "masked", "mimo"])
+def test_resnets_of_packed_masked_and_mimo_ensembles_are_taken_apart(kind, x):
+    resnets = imported("torch_uncertainty.models.classification.resnet")
+    own = {
+        "packed": {"alpha": 2, "gamma": 1},
+        "masked": {"scale": 2.0, "repeat_strategy": "legacy"},
+        "mimo": {},
+    }[kind]
+    make = getattr(resnets, f"{kind}_resnet")
+    model = make(in_channels=1, num_classes=3, arch=18, num_estimators=2, conv_bias=False, style="cifar", **own)
+    model = model.double().eval()
+    torch.testing.assert_close(stack(as_posterior(model))(x), estimators(model, x, 2))
+
+
+def test_a_routine_stands_for_its_model(x):
+    routines, methods = imported("torch_uncertainty.routines"), imported("torch_uncertainty.methods")
+    model = methods.deep_ensembles([cnn().eval() for _ in range(3)])
+    routine = routines.ClassificationRoutine(model, num_classes=3, loss=nn.CrossEntropyLoss(), is_ensemble=True)
+    torch.testing.assert_close(stack(as_posterior(routine))(x), estimators(model, x, 3))
+    with pytest.raises(PosteriorTypeError, match=r"single Sequential.*\[network\]"):
+        as_posterior(routines.ClassificationRoutine(cnn().eval(), num_classes=3, loss=nn.CrossEntropyLoss()))
+    scaler = imported("torch_uncertainty.post_processing").TemperatureScaler()
+    routine = routines.ClassificationRoutine(
+        cnn().eval(), num_classes=3, loss=nn.CrossEntropyLoss(), post_processing=scaler
+    )
+    with pytest.raises(PosteriorTypeError, match=r"post-processing.*routine\.model"):
+        as_posterior(routine)
+    with pytest.raises(PosteriorTypeError, match="not supported yet"):
+        as_posterior(routines.RegressionRoutine(model, output_dim=1, loss=nn.MSELoss()))
+
+
+def test_states_of_the_library_posteriors_need_their_network(x):
+    library = imported("posteriors")
+    network = cnn().eval()
+    params = {name: weight.detach() for name, weight in network.named_parameters()}
+    state = library.vi.diag.VIDiagState(params, {n: torch.full_like(w, -3.0) for n, w in params.items()}, (), 0)
+    for alone in (state, [state], (state, state)):
+        with pytest.raises(PosteriorTypeError, match=r"\(network, state\)"):
+            as_posterior(alone)
+
+
+def normal_states(library, params):
+    """States of each kind whose standard deviation is 0.1 everywhere."""
+
+    def everywhere(number):
+        return {name: torch.full_like(weight, number) for name, weight in params.items()}
+
+    size = sum(weight.numel() for weight in params.values())
+    return {
+        "vi": library.vi.diag.VIDiagState(params, everywhere(math.log(0.1)), ()),
+        "laplace": library.laplace.diag_fisher.DiagLaplaceState(params, everywhere(100.0)),
+        "kalman": library.ekf.diag_fisher.EKFDiagState(params, everywhere(0.1)),
+        "dense laplace": library.laplace.dense_fisher.DenseLaplaceState(params, 100 * torch.eye(size)),
+        "dense vi": library.vi.dense.VIDenseState(params, library.utils.L_to_flat(0.1 * torch.eye(size)), ()),
+        "dense kalman": library.ekf.dense_fisher.EKFDenseState(params, 0.01 * torch.eye(size)),
+    }
+
+
+@pytest.mark.parametrize("kind", ["vi", "laplace", "kalman", "dense laplace", "dense vi", "dense kalman"])
+def test_networks_are_drawn_from_gaussian_states(kind):
+    library = imported("posteriors")
+    network = nn.Sequential(nn.Flatten(), nn.Linear(20, 3)).eval()
+    params = {name: weight.detach() for name, weight in network.named_parameters()}
+    posterior = as_posterior((network, normal_states(library, params)[kind]), samples=200)
+    assert len(posterior) == 200
+    weights = torch.stack([sample[1].weight for sample in posterior])
+    assert ((weights - network[1].weight) / 0.1).std().item() == pytest.approx(1, abs=0.03)
+    again = torch.stack([sample[1].weight for sample in posterior])
+    assert torch.equal(weights, again)
+
+
+def test_dense_states_have_the_covariance_that_they_say():
+    library = imported("posteriors")
+    network = nn.Sequential(nn.Flatten(), nn.Linear(2, 2)).double().eval()
+    params = {name: weight.detach() for name, weight in network.named_parameters()}
+    root = torch.randn(6, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    cov = root @ root.T + torch.eye(6)
+    flat, _ = imported("optree.integrations.torch").tree_ravel(params)
+    ekf = library.ekf.dense_fisher.EKFDenseState(params, cov)
+    laplace = library.laplace.dense_fisher.DenseLaplaceState(params, torch.linalg.inv(cov))
+    for state in (ekf, laplace):
+        factors = as_posterior((network, state)).factors
+        ravel = imported("optree.integrations.torch").tree_ravel
+        rows = torch.stack([ravel({name: value[r] for name, value in factors.items()})[0] for r in range(6)])
+        torch.testing.assert_close(rows.T @ rows, cov)
+        assert rows.shape[1] == len(flat)
+
+
+def test_a_chain_of_states_is_a_network_each(x):
+    library = imported("posteriors")
+    network, others = cnn().eval(), [cnn().eval() for _ in range(3)]
+    states = [library.sgmcmc.sgld.init(dict(other.named_parameters())) for other in others]
+    torch.testing.assert_close(stack(as_posterior((network, states)))(x), stack(others)(x))
+    assert len(as_posterior((network, states[0]))) == 1
+
+
+def test_probly_models_are_taken_apart(x):
+    representation = imported("probly.representation")
+    ensemble = representation.Ensemble(cnn(), 3)
+    ensemble.eval()
+    torch.testing.assert_close(stack(as_posterior(ensemble))(x), ensemble.predict_representation(x, logits=True))
+    dropout = representation.Dropout(nn.Sequential(nn.Flatten(), nn.Linear(64, 50), nn.Linear(50, 3)).double(), 0.5)
+    dropout.eval()
+    assert len(as_posterior(dropout, samples=4)) == 4
+    with pytest.raises(PosteriorTypeError, match="cannot be taken apart"):
+        as_posterior(imported("probly.representation.classification").Evidential(cnn()))
+
+
+def test_probly_layers_have_the_drawn_weights_of_their_distribution(x):
+    representation = imported("probly.representation")
+    base = nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.Flatten(), nn.Linear(36, 20), nn.Linear(20, 30))
+    bayesian = representation.Bayesian(base, use_base_weights=True, posterior_std=0.05)
+    weights = torch.stack([network[3].weight for network in as_posterior(bayesian, samples=200)])
+    noise = (weights - bayesian.model[3].weight_mu) / 0.05
+    assert noise.std().item() == pytest.approx(1, abs=0.02)
+    assert next(iter(as_posterior(bayesian)))(x.float()).shape == (3, 30)
+    connect = representation.DropConnect(base, 0.25)
+    kept = torch.stack([network[3].weight != 0 for network in as_posterior(connect, samples=200)])
+    assert kept.float().mean().item() == pytest.approx(0.75, abs=0.01)
+
+
+def test_skorch_gets_advice():
+    skorch = imported("skorch")
+    net = skorch.NeuralNetClassifier(cnn()).initialize()
+    with pytest.raises(PosteriorTypeError, match=r"net\.module_"):
+        as_posterior(net)
+    with pytest.raises(PosteriorTypeError, match="module_"):
+        dubium.explain([net, net], torch.rand(1, 1, SIZE, SIZE))
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_a_list_of_hugging_face_classifiers_is_explained():
+    transformers = imported("transformers")
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    config = transformers.ViTConfig(image_size=16, patch_size=4, num_labels=3, **sizes)
+    models = [transformers.ViTForImageClassification(config).eval() for _ in range(2)]
+    pixels = {"pixel_values": torch.rand(2, 3, 16, 16)}
+    result = dubium.explain(models, pixels["pixel_values"])
+    with torch.no_grad():
+        expected = torch.stack([model(**pixels).logits.softmax(-1) for model in models])
+    torch.testing.assert_close(result.members, expected)
+    with pytest.raises(errors.ImagesTypeError, match=r"x\['pixel_values'\]"):
+        dubium.explain(models, pixels)

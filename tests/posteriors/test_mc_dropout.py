@@ -3,8 +3,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import dubium
 from dubium.errors import NetworkStateError, PosteriorError
 from dubium.posteriors import MCDropout
+from tests.networks import images, randomised, small_cnn
 
 
 def masks(layer, x, samples=3):
@@ -104,7 +106,7 @@ class Functional(nn.Module):
 
     def __init__(self, function, training_only=False):
         super().__init__()
-        self.dropout, self.linear = nn.Dropout(0.5), nn.Linear(9, 2)
+        self.dropout, self.linear = nn.Dropout(0.0), nn.Identity()
         self.function, self.training_only = function, training_only
 
     def forward(self, x):
@@ -115,42 +117,143 @@ class Functional(nn.Module):
 
 
 def attention(x, training):
-    q = x[:, None, None]
-    return F.scaled_dot_product_attention(q, q, q, dropout_p=0.1 if training else 0.0)[:, 0, 0]
+    q = x.unflatten(1, (1, 10, 20))
+    return F.scaled_dot_product_attention(0 * q, q, q, dropout_p=0.3 if training else 0.0).flatten(1)
 
 
-@pytest.mark.parametrize(
-    "network",
-    [
-        Functional(lambda x, training: F.dropout(x, 0.3, training)),
-        Functional(lambda x, training: F.dropout(x, p=0.3, training=training)),
-        Functional(lambda x, _training: F.dropout(x)),
-        Functional(lambda x, training: torch.dropout(x, 0.3, training)),
-        Functional(lambda x, training: F.alpha_dropout(x, 0.3, training)),
-        Functional(lambda x, _training: F.dropout(x, 0.3), training_only=True),
-        Functional(attention),
-    ],
-    ids=["positional", "keyword", "always on", "torch", "alpha", "in training only", "attention"],
-)
-def test_functional_dropout_is_refused_with_advice(network):
-    x = torch.rand(2, 1, 3, 3)
-    for sample in MCDropout(network, 2):
-        with pytest.raises(NetworkStateError, match=r"dropout.*Make it a layer: self\.dropout = nn\.Dropout"):
-            sample(x)
+FUNCTIONS = {
+    "positional": Functional(lambda x, training: F.dropout(x, 0.3, training)),
+    "keyword": Functional(lambda x, training: F.dropout(x, p=0.3, training=training)),
+    "always on": Functional(lambda x, _training: F.dropout(x, 0.3)),
+    "torch": Functional(lambda x, training: torch.dropout(x, 0.3, training)),
+    "in place": Functional(lambda x, training: F.dropout(x * 1, 0.3, training, True)),
+    "in training only": Functional(lambda x, _training: F.dropout(x, 0.3), training_only=True),
+    "channels": Functional(lambda x, training: F.dropout1d(x[:, :, None], 0.3, training)[:, :, 0]),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functional_dropout_has_fixed_masks(name):
+    ones = torch.ones(4, 1, 20, 10)
+    out = torch.stack([sample(ones) for sample in MCDropout(FUNCTIONS[name], 10)])
+    torch.testing.assert_close(out.unique(), torch.tensor([0.0, 1 / 0.7]))
+    assert (out > 0).float().mean().item() == pytest.approx(0.7, abs=0.03)
+    assert torch.equal(out[:, :1].expand_as(out), out)  # all images have the sample's one mask
+    assert not torch.equal(out[0], out[1])
+    again = torch.stack([sample(ones[:1]) for sample in MCDropout(FUNCTIONS[name], 10)])
+    assert torch.equal(again, out[:, :1])
+
+
+def test_functional_alpha_dropout_gives_the_two_values_that_torch_gives():
+    network = Functional(lambda x, training: F.alpha_dropout(x, 0.4, training))
+    x = torch.full((1, 1, 50, 10), 0.7, dtype=torch.float64)
+    torch.manual_seed(0)
     (sample,) = MCDropout(network, 1)
-    with pytest.raises(NetworkStateError):
-        torch.func.vmap(lambda image: sample(image[None]))(x)
+    torch.testing.assert_close(sample(x).unique(), nn.AlphaDropout(0.4).train()(x).unique())
 
 
-def test_functional_dropout_with_probability_zero_is_harmless():
+def test_dropout_in_attention_drops_weights():
+    (sample,) = MCDropout(Functional(attention), 1)
+    x = torch.rand(3, 1, 10, 20, dtype=torch.float64)
+    weights = sample(torch.eye(10, 20)[None, None].double()).view(10, 20)[:, :10]  # what each row takes of each other
+    torch.testing.assert_close(weights.unique(), torch.tensor([0.0, 0.1 / 0.7]).double())
+    torch.testing.assert_close(sample(x).view(3, 10, 20), weights @ x[:, 0])
+
+
+def test_two_calls_of_a_function_have_two_masks():
+    (sample,) = MCDropout(Functional(lambda x, on: F.dropout(F.dropout(x, 0.5, on), 0.5, on)), 1)
+    kept = (sample(torch.ones(1, 1, 50, 40)) > 0).float().mean().item()
+    assert kept == pytest.approx(0.25, abs=0.03)
+
+
+class Encoder(nn.Module):
+    """Tokens of 4 pixels each through layers of torch's that drop out inside."""
+
+    def __init__(self, batch_first, layer):
+        super().__init__()
+        self.layer, self.batch_first, self.head = layer, batch_first, nn.Linear(4, 3)
+
+    def forward(self, x):
+        tokens = x.flatten(1).unflatten(1, (-1, 4))
+        tokens = tokens if self.batch_first else tokens.transpose(0, 1)
+        out = (
+            self.layer(tokens, tokens, tokens) if isinstance(self.layer, nn.MultiheadAttention) else self.layer(tokens)
+        )
+        out = out[0] if isinstance(out, tuple) else out
+        return self.head(out.mean(1 if self.batch_first else 0))
+
+
+@pytest.mark.parametrize("batch_first", [True, False])
+@pytest.mark.parametrize("kind", ["attention", "encoder", "lstm"])
+def test_layers_that_drop_out_inside_have_fixed_masks(kind, batch_first):
+    torch.manual_seed(0)
+    layers = {
+        "attention": lambda: nn.MultiheadAttention(4, 2, dropout=0.4, batch_first=batch_first),
+        "encoder": lambda: nn.TransformerEncoder(
+            nn.TransformerEncoderLayer(4, 2, 8, dropout=0.4, batch_first=batch_first), 2, enable_nested_tensor=False
+        ),
+        "lstm": lambda: nn.LSTM(4, 4, 3, dropout=0.4, batch_first=batch_first),
+    }
+    network, x = Encoder(batch_first, layers[kind]()).double().eval(), torch.rand(5, 1, 4, 4, dtype=torch.float64)
+    posterior = MCDropout(network, 3)
+    out = torch.stack([sample(x) for sample in posterior])
+    assert torch.equal(torch.stack([sample(x) for sample in posterior]), out)
+    torch.testing.assert_close(torch.stack([sample(x[2:3]) for sample in posterior]), out[:, 2:3])
+    with torch.no_grad():  # torch's fast path leaves out dropout
+        torch.testing.assert_close(torch.stack([sample(x) for sample in posterior]), out)
+    assert (out - network(x)).abs().amin(0).amax() > 1e-6
+    many = torch.stack([sample(x[:1]) for sample in MCDropout(network, 400)])[:, 0]
+    rng_mean = torch.stack([network.train()(x[:1]).detach() for _ in range(400)])[:, 0]
+    error = (many.var(0) / 400 + rng_mean.var(0) / 400).sqrt()
+    assert ((many.mean(0) - rng_mean.mean(0)).abs() < 5 * error).all()  # the distribution is that of training mode
+    torch.testing.assert_close(many.std(0), rng_mean.std(0), rtol=0.3, atol=1e-6)
+
+
+def test_stochastic_depth_stays_off():
+    class Path(nn.Module):
+        def forward(self, x):
+            return x * x.new_empty(len(x), 1, 1, 1).bernoulli_(0.5) / 0.5 if self.training else x
+
+    network = nn.Sequential(Path(), nn.Flatten(), nn.Dropout(0.5)).eval()
+    for sample in MCDropout(network, 5):
+        assert set(sample(torch.ones(4, 1, 10, 10)).unique().tolist()) == {0.0, 2.0}
+
+
+def test_samples_with_functional_dropout_are_explained_and_left_alone():
+    network = randomised(small_cnn())
+    with_function = nn.Sequential(network[:5], FunctionalDropout(), network[5:]).eval()
+    posterior, x = MCDropout(with_function, 3), images(2)
+    result = dubium.explain(posterior, x)
+    torch.testing.assert_close(result.maps["total"].sum((1, 2)), result.scores["total"])
+    members = torch.stack([sample(x).softmax(-1) for sample in posterior]).detach()
+    torch.testing.assert_close(result.members, members)
+    assert max(dubium.fullgrad_completeness(sample, x).max() for sample in posterior) < 1e-4
+
+
+class FunctionalDropout(nn.Module):
+    def forward(self, x):
+        return F.dropout2d(x, 0.5, self.training)
+
+
+def test_masks_of_functions_fit_images_of_several_sizes():
+    (sample,) = MCDropout(nn.Sequential(FunctionalDropout(), nn.Flatten()), 1)
+    small, large = torch.ones(1, 6, 2, 2), torch.ones(2, 6, 3, 3)
+    first = sample(small)
+    assert sample(large).shape == (2, 54)
+    assert torch.equal(sample(small), first)
+
+
+def test_a_network_whose_functions_drop_nothing_is_refused_at_its_first_pass():
     for sample in MCDropout(Functional(lambda x, training: F.dropout(x, 0.0, training)), 2):
+        with pytest.raises(NetworkStateError, match="no dropout layer"):
+            sample(torch.rand(2, 1, 3, 3))
+
+
+def test_masks_that_do_not_grow_with_the_images_are_refused():
+    network = Functional(lambda x, training: x * F.dropout(torch.ones(len(x) ** 2, 9), 0.5, training)[: len(x)])
+    (sample,) = MCDropout(network, 1)
+    with pytest.raises(NetworkStateError, match=r"cannot be fixed. Make it a layer: self\.dropout = nn\.Dropout"):
         sample(torch.rand(2, 1, 3, 3))
-
-
-@pytest.mark.parametrize("layer", [nn.MultiheadAttention(4, 2, dropout=0.1), nn.LSTM(4, 4, 2, dropout=0.1)])
-def test_layers_that_drop_out_inside_are_refused(layer):
-    with pytest.raises(NetworkStateError, match="drops out on its own"):
-        MCDropout(nn.Sequential(nn.Dropout(0.5), layer))
 
 
 def test_a_dropout_layer_of_the_users_own_is_refused():

@@ -93,6 +93,18 @@ def test_skipped_files_are_listed(out):
     assert "broken.png" in text
 
 
+def test_smoothed_maps_are_said_to_be_so_and_the_store_keeps_the_raw_ones(out):
+    stored = {file: file.read_bytes() for file in (out / "a" / "results").rglob("*.parquet")}
+    plain, smoothed = write_page(out / "a").read_text(), write_page(out / "a", smooth=2.0).read_text()
+    assert "Maps are smoothed by 2 pixels for the eye." in smoothed
+    assert "smoothed" not in plain
+    assert plain.count("<img") == smoothed.count("<img")
+    assert plain != write_page(out / "a", smooth=1.0).read_text()
+    assert stored
+    assert all(file.read_bytes() == content for file, content in stored.items())
+    write_page(out / "a")
+
+
 def test_the_gallery_is_limited_and_says_so(out):
     text = write_page(out / "a", gallery=2).read_text()
     assert len(Parsed(text).named("article")) == 2

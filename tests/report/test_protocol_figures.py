@@ -12,6 +12,7 @@ from dubium.data import Dataset
 from dubium.errors import FileFormatError
 from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
+from dubium.registry import CONTROLS
 from dubium.report.protocols import FIGURES, write_figures
 from tests.evaluation.handmade import quarrel
 
@@ -32,7 +33,11 @@ def test_a_protocol_draws_nothing_and_figures_need_its_folder_alone(blurring, tm
     shutil.copytree(blurring, tmp_path / "copy")
     assert not list(blurring.glob("*.png"))
     paths = write_figures(tmp_path / "copy")
-    assert [path.name for path in paths] == ["urr.png", "blurring-grad.png", "blurring-random.png"]
+    assert [path.name for path in paths] == [
+        "urr.png",
+        "blurring-grad.png",
+        *(f"blurring-{name}.png" for name in CONTROLS),
+    ]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 
 

@@ -101,6 +101,8 @@ def test_a_slider_changes_the_map(page):
     page.locator("#tau2").wait_for(state="visible", timeout=PATIENCE)
     assert changes(page, lambda: page.locator("#tau2 input[type=number]").fill("0.05"))
     assert changes(page, lambda: page.locator("#opacity input[type=number]").fill("0.3"))
+    assert changes(page, lambda: page.locator("#smooth input[type=number]").fill("1.5"))
+    assert "Maps are smoothed by 1.5 pixels for the eye." in page.locator("#view").inner_text()
 
 
 def test_blurring_is_live(page):

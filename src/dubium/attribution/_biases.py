@@ -6,8 +6,9 @@ The input counts as a bias of its own: its term is gradient times input.
 """
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -130,8 +131,10 @@ class RecordedBiases:
         if last:
             self.channels_last[id(out)] = out
         elif name not in PERMUTING:
-            self.sizes.pop(size := (out.shape[2], out.shape[3]), None)
-            self.sizes = {size: None, **self.sizes}
+            size = (out.shape[2], out.shape[3])
+            if next(iter(self.sizes), None) != size:
+                self.sizes.pop(size, None)
+                self.sizes = {size: None, **self.sizes}
 
     def with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
         """All biases, and first the images as the network itself sees them: after a normalisation of ours.
@@ -172,11 +175,14 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
     operations = OperationRecorder(recorded.is_wanted, recorded.add, recorded.follow)
     pending: dict[nn.Module, list[Tensor | None] | list[Tensor]] = {}
 
-    def enter(_layer: nn.Module, _args: Any) -> None:
-        operations.paused += 1
+    def before_known(_layer: nn.Module, _args: Any) -> None:
+        operations.pause()
 
     def after_known(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        operations.paused -= 1
+        record_known(layer, args, out)
+        operations.resume()
+
+    def record_known(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         if isinstance(layer, Normalise):
             if out.requires_grad and len(out) == images:
                 recorded.standardised.append(Standardised(layer, args[0], out))
@@ -189,7 +195,7 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
                 recorded.add(out, value.detach(), last=dense)
 
     def before_other(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        operations.paused += 1
+        operations.pause()
         dependent = [value for value in flatten_tensors((args, kwargs)) if value.requires_grad]
         call = Call(layer.forward, args, kwargs, dependent, returns_nothing=False)  # not layer(): it has hooks
         try:  # now: a layer that works in place overwrites its input
@@ -202,7 +208,6 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
         return None
 
     def after_other(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        operations.paused -= 1
         recorded.follow("layer", args, out)
         found, outputs = pending.pop(layer), flatten_tensors(out)
         if any(value is not None and value.requires_grad for value in found):  # views of the inputs: no forward mode
@@ -211,56 +216,66 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
             terms = [(value, bias) for value, bias in zip(outputs, found, strict=False) if bias is not None]
         for value, bias in terms:
             recorded.add(value, bias, last=recorded.is_channels_last(value) or normalises_last_axis(layer))
+        operations.resume()
 
     handles: list[RemovableHandle] = []
-    for layer in closed_layers(network):
-        base = torch_layer(layer)
-        if isinstance(layer, Normalise) or (base and issubclass(base, (*LINEAR, _BatchNorm, *HOMOGENEOUS))):
-            handles.append(layer.register_forward_pre_hook(enter))
+    closed, has_operations = closed_layers(network)
+    for layer in closed:
+        if has_known_bias(type(layer)):  # type: ignore[arg-type]  # mypy takes the class for an instance
+            handles.append(layer.register_forward_pre_hook(before_known))
             handles.append(layer.register_forward_hook(after_known))
         else:
             handles.append(layer.register_forward_pre_hook(before_other, with_kwargs=True))
             handles.append(layer.register_forward_hook(after_other))
     try:
-        with operations if has_operations(network) else nullcontext():
-            yield recorded
+        if has_operations:
+            operations.start()
+        yield recorded
     finally:
+        operations.stop()
         for handle in handles:
             handle.remove()
 
 
-def torch_layer(layer: nn.Module) -> type[nn.Module] | None:
-    """The class of torch.nn whose function a layer computes: its own, or one whose forward it inherits."""
-    for base in type(layer).__mro__:
+@cache
+def torch_class(layer: type[nn.Module]) -> type[nn.Module] | None:
+    """The class of torch.nn whose function layers of a class compute: their own, or one whose forward they inherit."""
+    for base in layer.__mro__:
         if issubclass(base, nn.Module) and base.__module__.startswith("torch.nn.modules"):
-            return base if type(layer).forward is base.forward else None
+            return base if layer.forward is base.forward else None
     return None
 
 
-def closed_layers(network: nn.Module) -> Iterator[nn.Module]:
-    """The modules that count as one function each: layers of torch's, and innermost modules. Each comes once.
+@cache
+def has_known_bias(layer: type[nn.Module]) -> bool:
+    """Whether the bias of a layer of this class is a parameter, follows from some, or is none."""
+    base = torch_class(layer)  # type: ignore[arg-type]
+    return layer is Normalise or (base is not None and issubclass(base, (*LINEAR, _BatchNorm, *HOMOGENEOUS)))
 
-    The network itself does not, or nothing would be seen of one that is written with functions alone. What is inside a
-    convolution (a weight's parametrization) is no layer.
+
+def closed_layers(network: nn.Module) -> tuple[list[nn.Module], bool]:
+    """The modules that count as one function each, and whether a forward pass may do anything outside of them.
+
+    They are layers of torch's, and innermost modules, in order; each comes once. The network itself is not among them,
+    or nothing would be seen of one that is written with functions alone. What is inside a convolution (a weight's
+    parametrization) is no layer. Nothing happens between the layers of a Sequential.
     """
-    known, waiting, seen = (*LINEAR, _BatchNorm), [network], {network}
+    closed: list[nn.Module] = []
+    network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
+    has_operations, waiting, seen = False, [network], {network}
     while waiting:
-        module = waiting.pop(0)
-        base = torch_layer(module)
-        is_known = base is not None and issubclass(base, known)
+        module = waiting.pop()
+        base = torch_class(type(module))  # type: ignore[arg-type]
+        is_known = base is not None and issubclass(base, (*LINEAR, _BatchNorm))
         children = [] if is_known else list(module.children())
         if not children and (module is not network or base is not None):
-            yield module
+            closed.append(module)
+        else:
+            has_operations = has_operations or base is not nn.Sequential
         fresh = [child for child in children if child not in seen]
         seen.update(fresh)
-        waiting = [*fresh, *waiting]
-
-
-def has_operations(network: nn.Module) -> bool:
-    """Whether a forward pass may do anything outside of closed layers, as that of a Sequential does not."""
-    closed = set(closed_layers(network))
-    inside = {inner for layer in closed for inner in layer.modules()}
-    return any(torch_layer(module) is not nn.Sequential for module in network.modules() if module not in inside)
+        waiting += reversed(fresh)
+    return closed, has_operations
 
 
 def batch_norm_shift(layer: nn.Module) -> Tensor:

@@ -39,7 +39,7 @@ def blur_with_derivative(
     return down @ half, d_down @ half + down @ (x @ d_across)
 
 
-def blur(x: Images, sigmas: Sequence[float]) -> Float[Tensor, "n B C H W"]:
+def blur_images(x: Images, sigmas: Sequence[float]) -> Float[Tensor, "n B C H W"]:
     """Every image blurred at every sigma. What is the same everywhere in an image stays exactly as it is."""
     radius = math.ceil(4 * max(sigmas))
     strengths = torch.tensor(sigmas, dtype=x.dtype, device=x.device)
@@ -50,4 +50,4 @@ def blur(x: Images, sigmas: Sequence[float]) -> Float[Tensor, "n B C H W"]:
 
 def blurred_copies(x: Images) -> Float[Tensor, "n B C H W"]:
     """Each image as blurred as paths start from: in proportion to its size."""
-    return blur(x, [width * min(x.shape[2:]) for width in WIDTHS])
+    return blur_images(x, [width * min(x.shape[2:]) for width in WIDTHS])

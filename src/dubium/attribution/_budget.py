@@ -1,10 +1,11 @@
 """How much is computed at a time: every rule about memory and chunks.
 
-The user's limit is for what is used beside networks, images and results. A quarter may hold forward passes kept
-until their maps are wanted; half is for one chunk of an attribution, of whose maps an eighth of the limit is left.
+The user's limit is for what is used beside networks, images and results. Forward passes that are kept until their maps
+are wanted may take a quarter of it, a chunk of gradients half, a chunk of maps an eighth.
 Below the limit, chunks are as large as was fastest of all sizes that were tried (benchmarks/suite).
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,8 +17,11 @@ from dubium.types import Images, Target
 
 CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk of a small network has so many bytes, of a large one so many rows
 FORWARD_IMAGES = 64  # in a plain forward pass
-FEATURES = 128  # images' worth of bytes that the features of one image may take: 40 in a wide layer, and some layers
+FEATURES = 128  # a forward pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
 TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
+NEGLIGIBLE = 16 * 2**20  # bytes that are not counted: below, a limit is a matter of speed alone
+SMALLEST_CHUNK = 7  # features of the widest layer that are alive at once: gradients, copies, a layer's workspace
+FORWARD_FEATURES = 4  # of the widest layer in a pass without gradients
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
 
 
@@ -53,7 +57,23 @@ def map_rows(x: Images, memory: int) -> int:
 
 def effect_images(x: Images, effects: int, memory: int) -> int:
     """Images at a time, where each has so many gradients of its own size that are kept: they take a quarter."""
+    check_memory(2 * effects * x[0].nbytes, memory, x.shape[1:])
     return max(1, min(len(x), memory // (4 * effects * x[0].nbytes)))
+
+
+def is_large(x: Images) -> bool:
+    """Whether one image may need so much that the limit must be checked before anything is computed."""
+    return len(x) > 0 and FEATURES * x[0].nbytes > NEGLIGIBLE
+
+
+def check_memory(least: int, memory: int, x_shape: Sequence[int]) -> None:
+    """Whether the smallest chunk fits: it cannot be split, and a limit that does not hold would be worse than none."""
+    if least > max(memory, NEGLIGIBLE):
+        mebibytes = -(-least // 2**20)
+        raise OptionError(
+            f"memory is {memory / 2**20:.4g} MiB; one image of shape {tuple(x_shape)} needs at least {mebibytes} MiB "
+            f"with these networks. Give memory='{mebibytes}MiB' or more, or smaller images."
+        )
 
 
 class Cost(NamedTuple):
@@ -62,9 +82,12 @@ class Cost(NamedTuple):
     targets: int
     per_image: int
     per_row: int
+    least: int = 0  # of the smallest chunk
+    image_shape: tuple[int, ...] = ()
 
     def chunks(self, images: int, memory: int) -> tuple[int, int]:
         """Images and targets at a time. Targets first, since they share a forward pass; parts are of equal size."""
+        check_memory(self.least, memory, self.image_shape)
         limit = min(memory // 2, max(CACHE_BYTES, FAST_ROWS * self.per_row))
         targets = max(1, min(self.targets, limit // self.per_row))
         at_once = max(1, min(images, limit // (targets * self.per_row), memory // 2 // self.per_image))
@@ -77,10 +100,27 @@ def even_part(total: int, at_most: int) -> int:
 
 
 def measure_cost(network: nn.Module, x: Images, target: Target) -> Cost:
-    """The cost of a chunk, from a forward pass of the first image, by the bytes of each innermost layer's output.
+    """The cost of a chunk: all layers' outputs stay for the backward pass, whose own gradients live four layers."""
+    scores, sizes = measure_outputs(network, x, target)
+    least = sum(sizes) + SMALLEST_CHUNK * max(sizes)
+    return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes), least, tuple(x.shape[1:]))
 
-    All outputs stay for the backward pass, whose own gradients live four layers long.
-    """
+
+def check_gradient_memory(network: nn.Module, x: Images, memory: int) -> None:
+    """Whether gradients at one image keep to the memory, for images that may need much."""
+    if is_large(x):
+        measure_cost(network, x, lambda output: output.flatten(1)).chunks(1, memory)
+
+
+def check_forward_memory(network: nn.Module, x: Images, memory: int) -> None:
+    """Whether a forward pass of one image keeps to the memory, for images that may need much."""
+    if is_large(x):
+        _, sizes = measure_outputs(network, x, lambda output: output)
+        check_memory(FORWARD_FEATURES * max(sizes), memory, x.shape[1:])
+
+
+def measure_outputs(network: nn.Module, x: Images, target: Target) -> tuple[Any, list[int]]:
+    """The targets of the first image, and the bytes of each innermost layer's output, and of the image."""
     sizes = [x[:1].nbytes]
 
     def append_bytes(_layer: nn.Module, _args: Any, out: Any) -> None:
@@ -92,7 +132,7 @@ def measure_cost(network: nn.Module, x: Images, target: Target) -> Cost:
     finally:
         for handle in handles:
             handle.remove()
-    return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes))
+    return scores, sizes
 
 
 def gradient_targets(scores: Tensor, networks: int, widest: int, memory: int) -> int:

@@ -1,13 +1,22 @@
-"""Any Captum class whose `attribute(x, target=)` needs nothing more, as an attributor."""
+"""Captum's classes, with their options, and Captum's objects, as attributors."""
 
+import inspect
+from collections.abc import Callable
+from copy import copy
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._controls import count_targets
+from dubium.errors import OptionError
 from dubium.types import Attributor, Images, Maps, Scores, Target
+
+OURS = ("self", "inputs", "target", "additional_forward_args", "return_convergence_delta", "show_progress")
+"""Arguments of Captum's `attribute` that are no options here."""
 
 
 class TargetModule(nn.Module):
@@ -22,17 +31,88 @@ class TargetModule(nn.Module):
         return self.target(self.network(x.clone()))
 
 
-def captum_attributor(method: Any) -> Attributor:
-    """Attribute each target in turn: the sum over channels, or the mean of absolute values for a relevance."""
+def is_captum(what: object) -> bool:
+    """Whether this is one of Captum's classes, an object of one, or a `functools.partial` of one."""
+    what = what.func if isinstance(what, partial) else what
+    return callable(getattr(what, "attribute", None)) and not isinstance(what, nn.Module)
 
-    def attribute(network: nn.Module, x: Images, target: Target, *, context: Context = DEFAULT_CONTEXT) -> Maps:
-        explainer = method(TargetModule(network, target))
+
+def captum_name(what: Any) -> str:
+    what = what.func if isinstance(what, partial) else what
+    return f"captum.{what.__name__ if isinstance(what, type) else type(what).__name__}"
+
+
+def captum_attributor(what: Any) -> Attributor:
+    """Attribute each target in turn: the sum over channels, or the mean of absolute values for a relevance.
+
+    Args:
+        what: a class, whose options are the arguments of its constructor after the first and those of `attribute`; an
+            object, which is used for all networks in turn; or a `functools.partial` of a class.
+    """
+    fixed = dict(what.keywords) if isinstance(what, partial) else {}
+    if isinstance(what, partial) and what.args:
+        raise OptionError(f"The partial of {captum_name(what)} has positional arguments; give options by name.")
+    method: Any = what.func if isinstance(what, partial) else what
+    built = captum_parameters(method)[1:] if isinstance(method, type) else []  # the first is the network
+    called = captum_parameters(method.attribute)
+
+    def attribute(
+        network: nn.Module, x: Images, target: Target, *, context: Context = DEFAULT_CONTEXT, **options: Any
+    ) -> Maps:
+        given = {name: as_tuple(value) for name, value in options.items()}
+        module = TargetModule(network, target)
+        own = {p.name: captum_value(given.pop(p.name), network, module) for p in built if p.name in given}
+        explainer = method(module, **own) if isinstance(method, type) else for_module(method, module)
         with torch.no_grad():
             targets = count_targets(network, x, target)
         with torch.enable_grad():
             # a copy each time: Captum leaves gradients on the tensor it is given
-            by_target = [explainer.attribute(x.clone().requires_grad_(), target=t).detach() for t in range(targets)]
-        maps = torch.stack(by_target, 1).to(x.dtype)
+            by_target = [explainer.attribute(x.clone().requires_grad_(), target=t, **given) for t in range(targets)]
+        maps = torch.stack([fit_to_images(found.detach(), x) for found in by_target], 1).to(x.dtype)
         return maps.sum(2) if context.signed else maps.abs().mean(2)
 
+    parameters = {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in (*built, *called)}
+    for name, value in fixed.items():
+        if name not in parameters:
+            raise OptionError(f"The partial of {captum_name(what)} has {name!r}; it takes {', '.join(parameters)}.")
+        parameters[name] = parameters[name].replace(default=value)
+    first = list(inspect.signature(attribute).parameters.values())[:4]  # network, x, target, context
+    attribute.__signature__ = inspect.Signature([*first, *parameters.values()])  # type: ignore[attr-defined]
     return attribute
+
+
+def captum_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """The options among the arguments of a function of Captum's."""
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p for p in inspect.signature(function).parameters.values() if p.kind in named and p.name not in OURS]
+
+
+def captum_value(value: Any, network: nn.Module, module: TargetModule) -> Any:
+    """An argument of a constructor: a layer by its name, an inner method by its class."""
+    if isinstance(value, str):
+        return network.get_submodule(value)
+    return value(module) if isinstance(value, type) and is_captum(value) else value
+
+
+def for_module(explainer: Any, module: nn.Module) -> Any:
+    """A copy of an object of Captum's, and of those that it uses itself, for another network."""
+    other = copy(explainer)
+    for name, value in vars(explainer).items():
+        if name in ("forward_func", "model"):
+            setattr(other, name, module)
+        elif is_captum(value):
+            setattr(other, name, for_module(value, module))
+    return other
+
+
+def as_tuple(value: Any) -> Any:
+    """Lists, as a command line gives them, as the tuples that Captum wants."""
+    return tuple(map(as_tuple, value)) if isinstance(value, list) else value
+
+
+def fit_to_images(attributions: Tensor, x: Images) -> Tensor:
+    """Attributions of a layer, at the size of the images."""
+    if attributions.ndim != 4 or attributions.shape[2:] == x.shape[2:]:
+        return attributions
+    larger: Tensor = interpolate(attributions, size=x.shape[2:], mode="bilinear", align_corners=False)
+    return larger

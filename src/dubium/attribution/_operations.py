@@ -16,138 +16,30 @@ from torch.overrides import TorchFunctionMode
 ROUNDING = 64  # times the machine's precision: a bias below this is that of a homogeneous function
 
 HOMOGENEOUS = frozenset(
-    [
-        "abs",
-        "adaptive_avg_pool1d",
-        "adaptive_avg_pool2d",
-        "adaptive_max_pool2d",
-        "alias",
-        "amax",
-        "amin",
-        "avg_pool1d",
-        "avg_pool2d",
-        "broadcast_to",
-        "chunk",
-        "clone",
-        "contiguous",
-        "detach",
-        "diagonal",
-        "dropout",
-        "dropout2d",
-        "expand",
-        "expand_as",
-        "feature_alpha_dropout",
-        "flatten",
-        "flip",
-        "float",
-        "fold",
-        "gather",
-        "index_select",
-        "interpolate",
-        "leaky_relu",
-        "leaky_relu_",
-        "max_pool1d",
-        "max_pool2d",
-        "mean",
-        "movedim",
-        "moveaxis",
-        "mT",
-        "narrow",
-        "neg",
-        "negative",
-        "pad",
-        "permute",
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "prelu",
-        "ravel",
-        "relu",
-        "relu_",
-        "repeat",
-        "repeat_interleave",
-        "reshape",
-        "reshape_as",
-        "roll",
-        "rot90",
-        "select",
-        "split",
-        "split_with_sizes",
-        "squeeze",
-        "squeeze_",
-        "sum",
-        "swapaxes",
-        "swapdims",
-        "t",
-        "take_along_dim",
-        "tile",
-        "to",
-        "transpose",
-        "tril",
-        "triu",
-        "type_as",
-        "unbind",
-        "unflatten",
-        "unfold",
-        "unsqueeze",
-        "unsqueeze_",
-        "upsample",
-        "view",
-        "view_as",
-        "__getitem__",
-        "__neg__",
-        "__get__",
-        "double",
-        "half",
-        "bfloat16",
-        "requires_grad_",
-        "__len__",
-        "_max_pool2d",
-        "rearrange",
-    ]
+    (
+        "abs adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d alias amax amin avg_pool1d avg_pool2d "
+        "broadcast_to chunk clone contiguous detach diagonal dropout dropout2d expand expand_as "
+        "feature_alpha_dropout flatten flip float fold gather index_select interpolate leaky_relu leaky_relu_ "
+        "max_pool1d max_pool2d mean movedim moveaxis mT narrow neg negative pad permute pixel_shuffle "
+        "pixel_unshuffle prelu ravel relu relu_ repeat repeat_interleave reshape reshape_as roll rot90 select "
+        "split split_with_sizes squeeze squeeze_ sum swapaxes swapdims t take_along_dim tile to transpose tril "
+        "triu type_as unbind unflatten unfold unsqueeze unsqueeze_ upsample view view_as __getitem__ __neg__ "
+        "__get__ double half bfloat16 requires_grad_ __len__ _max_pool2d rearrange"
+    ).split()
 )
 """Functions without a bias, whatever their inputs. Rounding would give them one, which rescaling would blow up.
 `pad` is of zeros, unless it is given a value."""
 
 ADDITIVE = frozenset(
-    [
-        "add",
-        "add_",
-        "sub",
-        "sub_",
-        "__add__",
-        "__iadd__",
-        "__sub__",
-        "__isub__",
-        "__radd__",
-        "__rsub__",
-        "rsub",
-        "cat",
-        "concat",
-        "stack",
-    ]
+    "add add_ sub sub_ __add__ __iadd__ __sub__ __isub__ __radd__ __rsub__ rsub cat concat stack".split()
 )
 """Functions without a bias if all of their inputs depend on the image."""
 
 BILINEAR = frozenset(
-    [
-        "mul",
-        "mul_",
-        "multiply",
-        "__mul__",
-        "__imul__",
-        "__rmul__",
-        "matmul",
-        "__matmul__",
-        "__rmatmul__",
-        "bmm",
-        "mm",
-        "einsum",
-        "linear",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose2d",
-    ]
+    (
+        "mul mul_ multiply __mul__ __imul__ __rmul__ matmul __matmul__ __rmatmul__ bmm mm einsum linear conv1d "
+        "conv2d conv3d conv_transpose2d"
+    ).split()
 )
 """Functions without a bias if one of their two factors depends on the image, and nothing is added."""
 
@@ -168,14 +60,43 @@ class OperationRecorder(TorchFunctionMode):
         follow: Callable[[str, Sequence[Any], Any], None],
     ) -> None:
         super().__init__()
-        self.wanted, self.record, self.follow, self.paused = wanted, record, follow, 0
+        self.wanted, self.record, self.follow = wanted, record, follow
+        self.depth: int | None = None  # of closed layers that are being executed; None before it starts
+        self.is_off = False  # whether it is taken off the stack of modes meanwhile
+
+    def start(self) -> None:
+        """From here on, operations are recorded."""
+        self.depth = 0
+        self.__enter__()
+
+    def pause(self) -> None:
+        """At the beginning of a closed layer: what happens inside is not even seen, which would cost time."""
+        if self.depth is not None:
+            self.depth += 1
+            if self.depth == 1 and current_mode() is self:  # another mode on top would be taken off instead
+                self.is_off = True
+                self.__exit__(None, None, None)
+
+    def resume(self) -> None:
+        """At its end."""
+        if self.depth is not None:
+            self.depth -= 1
+            if self.depth == 0 and self.is_off:
+                self.is_off = False
+                self.__enter__()
+
+    def stop(self) -> None:
+        """No more; also after an error inside of a closed layer."""
+        if self.depth is not None and not self.is_off:
+            self.__exit__(None, None, None)
+        self.depth, self.is_off = None, False
 
     def __torch_function__(
         self, function: Any, _types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
-        if self.paused or not torch.is_grad_enabled():
+        if self.depth or not torch.is_grad_enabled():
             return function(*args, **kwargs)
         if name in HOMOGENEOUS and "value" not in kwargs:
             out = function(*args, **kwargs)
@@ -217,6 +138,11 @@ class OperationRecorder(TorchFunctionMode):
         for view in views:
             self.record(view, -view.detach())
         return out
+
+
+def current_mode() -> object:
+    """The mode on top of torch's stack, or None where this version of torch does not tell."""
+    return getattr(torch.overrides, "_get_current_function_mode", lambda: None)()
 
 
 class NoForwardModeError(NotImplementedError):

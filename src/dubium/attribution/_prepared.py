@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._budget import forward_batch_size, map_rows
+from dubium.attribution._budget import check_forward_memory, forward_batch_size, map_rows
 from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._resolve import Method
 from dubium.attribution._target import LogitTarget
@@ -99,6 +99,8 @@ def network_logits(numbered: Iterable[tuple[int, nn.Module]], x: Images, memory:
     """The logits of one network after the other, by plain forward passes; networks come with their numbers."""
     rows = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
     for index, network in numbered:
+        with name_network(index, rows):
+            check_forward_memory(network, rows, memory)
         outputs = []
         for part in rows.split(forward_batch_size(rows, memory)):
             with name_network(index, part):

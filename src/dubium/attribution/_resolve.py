@@ -10,14 +10,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from dubium.attribution._captum import captum_attributor
+from dubium.attribution._captum import captum_attributor, captum_name, is_captum
 from dubium.attribution._context import Context
 from dubium.attribution._target import target_part
-from dubium.errors import UnknownNameError, lookup, unknown
+from dubium.errors import OptionError, UnknownNameError, lookup, unknown
 from dubium.registry import PLAIN_PREPARATION, PREPARATIONS, SCALED
 from dubium.types import Attribution, Attributor, Images, Maps, Posterior, Target
 
 CONTEXT = "context"
+REQUIRED = object()
+"""The default of an option that has none."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,20 @@ def resolve_method(what: object, table: Mapping[str, str], noun: str, options: M
     """The method of the table that is called `what`, or `what` itself if it is one, with its options."""
     what = next((name for name, path in table.items() if callable(what) and load_function(path) is what), what)
     preparation = PLAIN_PREPARATION
-    if isinstance(what, type) and callable(getattr(what, "attribute", None)):
-        name, function = f"captum.{what.__name__}", image_by_image(captum_attributor(what))
+    if isinstance(what, str) and what not in table and ":" in what:
+        what = import_method(what)
+    if is_captum(what):
+        name, function = captum_name(what), image_by_image(captum_attributor(what))
     elif callable(what) and not isinstance(what, type):
-        name, function = getattr(what, "__name__", type(what).__name__), image_by_image(what)
+        name = getattr(getattr(what, "func", what), "__name__", type(what).__name__)
+        check_signature(what, name)
+        function = image_by_image(what)
     else:
         name, function = str(what), load_function(lookup(noun, table, what))
         preparation = PREPARATIONS.get(name, PLAIN_PREPARATION)
     defaults = options_of(function)
-    check_options(name, defaults, options)
+    if noun == "method":  # the options of a relevance are UA-Backprop's too
+        check_options(name, defaults, options)
     return Method(name, function, {**defaults, **options}, preparation, name in SCALED and name in table)
 
 
@@ -84,10 +91,42 @@ def image_by_image(function: Attributor) -> Attributor:
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
     """A method's own options and their defaults."""
     parameters = inspect.signature(function).parameters.values()
-    return {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != CONTEXT}
+    options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != CONTEXT}
+    return {name: REQUIRED if default is inspect.Parameter.empty else default for name, default in options.items()}
 
 
 def check_options(name: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Whether a method has these options, and is given those that have no default."""
     for option in given:
         if option not in known:
             raise UnknownNameError(unknown(f"option of {name!r}", option, known))
+    missing = [option for option, default in known.items() if default is REQUIRED and option not in given]
+    if missing:
+        raise OptionError(f"{name} needs the option {', '.join(missing)}. It takes {', '.join(known)}.")
+
+
+def check_signature(function: Callable[..., Any], name: str) -> None:
+    """Whether a function of a user's can be called as a method is."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a function of C's
+    required = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    try:
+        signature.bind(*[None] * 3, **{p.name: None for p in required})
+    except TypeError as error:
+        raise OptionError(
+            f"{name}{signature} cannot be called as a method: {error}. A method is called with (network, x, target), "
+            "and its options by name: `network` is a torch.nn.Module, `x` the images (B, C, H, W), `target` a function "
+            "from the network's output to T scores an image, (B, T). It returns maps (B, T, H, W)."
+        ) from error
+
+
+def import_method(path: str) -> Any:
+    """What a user names as "package.module:name": a function, or a class of Captum's."""
+    try:
+        return load_function(path)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UnknownNameError(
+            f"The method {path!r} cannot be imported: {error}. Expected package.module:name."
+        ) from error

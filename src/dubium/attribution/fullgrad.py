@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from dubium.attribution._biases import Bias, record_biases
-from dubium.attribution._budget import measure_cost
+from dubium.attribution._budget import is_large, measure_cost
 from dubium.attribution._context import DEFAULT_CONTEXT, DEFAULT_MEMORY, Context
 from dubium.attribution._gradients import apply_target, forward_with_graph, reduced_gradients, split_images
 from dubium.attribution._target import ALL_LOGITS
@@ -55,7 +55,7 @@ class FullGradPass:
 
 def images_per_pass(network: nn.Module, x: Images, target: Target, memory: int) -> int:
     """Images whose pass, with all targets' gradients, keeps to the memory."""
-    return measure_cost(network, x, target).chunks(len(x), memory)[0] if len(x) > 1 else 1
+    return measure_cost(network, x, target).chunks(len(x), memory)[0] if len(x) > 1 or is_large(x) else 1
 
 
 def bias_terms(

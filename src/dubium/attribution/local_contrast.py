@@ -2,7 +2,7 @@
 
 from torch import nn
 
-from dubium.attribution._blur import blur
+from dubium.attribution._blur import blur_images
 from dubium.attribution._controls import repeat_for_targets
 from dubium.types import Images, Maps, Target
 
@@ -11,5 +11,5 @@ WIDTH = 1 / 8  # sigma of the local mean, as a part of the image's shorter side:
 
 def local_contrast(network: nn.Module, x: Images, target: Target) -> Maps:
     """The distance of each pixel from the mean around it, weighted by a Gaussian; mean over channels."""
-    means = blur(x, [WIDTH * min(x.shape[2:])])[0]
+    means = blur_images(x, [WIDTH * min(x.shape[2:])])[0]
     return repeat_for_targets((x - means).abs().mean(1), network, x, target)

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from dubium.attribution._blur import blur
+from dubium.attribution._blur import blur_images
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._controls import count_targets, image_generator
 from dubium.types import Images, Maps, Target
@@ -15,5 +15,5 @@ def smooth_random(network: nn.Module, x: Images, target: Target, *, context: Con
     """Gaussian noise that is blurred, less its lowest value; drawn for each image as `random` draws."""
     targets = count_targets(network, x, target)
     noise = [torch.randn(targets, *x.shape[2:], generator=image_generator(image, context.seed)) for image in x]
-    smooth = blur(torch.stack(noise).to(x), [WIDTH * min(x.shape[2:])])[0]
+    smooth = blur_images(torch.stack(noise).to(x), [WIDTH * min(x.shape[2:])])[0]
     return smooth - smooth.amin((2, 3), keepdim=True)

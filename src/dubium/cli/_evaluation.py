@@ -1,7 +1,7 @@
 """What the commands of `dubium evaluate` share: their common options, and the way from words to a finished folder."""
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
 from dubium.choices import DEMO, SCALES
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
+from dubium.cli._evaluation_tables import print_overview, print_summary
 from dubium.cli._options import dataset_for, one_of, split_words
 from dubium.errors import FileFormatError, OptionError
 from dubium.kinds import KINDS
+from dubium.option_text import split_outside_brackets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,7 +36,7 @@ class SharedOptions:
     ] = None
     methods: Annotated[
         str | None,
-        typer.Option(help="Such as ua-backprop,ua-backprop:rescale=none,clue:vae=FOLDER; 'random' comes along."),
+        typer.Option(help="Such as ua-backprop,ua-backprop:rescale=none,clue:vae=FOLDER; controls come along."),
     ] = None
     kinds: Annotated[
         str, typer.Option(**one_of("kind of uncertainty", KINDS), help="Of epistemic, aleatoric, total.")
@@ -50,9 +51,14 @@ class SharedOptions:
     address: Address = None
 
 
-def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes the fields of `SharedOptions` besides its own options, and gets them as one argument."""
+def with_shared_options(command: Callable[..., None], *, run: bool = True) -> Callable[..., None]:
+    """A command that takes the fields of `SharedOptions` besides its own options, and gets them as one argument.
+
+    Args:
+        run: whether the user names a posterior; else its name is empty.
+    """
     hints = get_type_hints(SharedOptions, include_extras=True)
+    absent: dict[str, Any] = {} if run else {"run": ""}
     shared = [
         inspect.Parameter(
             field.name,
@@ -61,6 +67,7 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
             annotation=hints[field.name],
         )
         for field in fields(SharedOptions)
+        if field.name not in absent
     ]
     own = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -69,7 +76,8 @@ def with_shared_options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def extended(**values: Any) -> None:
-        command(SharedOptions(**{name: values.pop(name) for name in hints}), **values)
+        shared_values = {name: values.pop(name) for name in hints if name not in absent}
+        command(SharedOptions(**absent, **shared_values), **values)
 
     extended.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]  # what typer reads
     extended.__annotations__ = {parameter.name: parameter.annotation for parameter in (*shared, *own)}
@@ -86,6 +94,19 @@ def evaluate_and_print(protocol: str, shared: SharedOptions, **changes: Any) -> 
         summary = run_protocol(protocol, evaluation, scale=shared.scale, **given)
     write_figures(shared.out)
     print_summary(summary, shared.out)
+
+
+def evaluate_all_and_print(shared: SharedOptions, protocols: Sequence[str] | None) -> None:
+    """Run several protocols, draw their figures, and print one table over them."""
+    from dubium.evaluation.protocols.all_protocols import TOGETHER, evaluate_all
+    from dubium.report.protocols import write_figures
+
+    chosen = protocols or TOGETHER
+    with open_evaluation("blurring", shared) as evaluation:
+        overview = evaluate_all(evaluation, chosen, scale=shared.scale)
+    for name in chosen:
+        write_figures(shared.out / name)
+    print_overview(overview, shared.out)
 
 
 @contextmanager
@@ -122,9 +143,10 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     if name == DEMO:  # those that are not among its training images
         running["other_data"] = load(DEMO).subset(slice(1, None, 2))
     data = load(name, split)
-    posterior, _ = open_posterior({"run": shared.run})
-    methods = parse_methods(shared.methods.split(",") if shared.methods else texts, data.shape[0])
-    weights = weights_digest(posterior)
+    needs_posterior = PROTOCOLS[protocol].needs_posterior
+    posterior = open_posterior({"run": shared.run})[0] if needs_posterior else ()
+    methods = parse_methods(split_outside_brackets(shared.methods, ",") if shared.methods else texts, data.shape[0])
+    weights = weights_digest(posterior) if needs_posterior else ""
     return Evaluation(posterior, data, methods, kinds, shared.out, shared.run, weights, shared.seed, **running)
 
 
@@ -140,23 +162,3 @@ def read_masks(path: Path) -> "Tensor":
     if not isinstance(array, np.ndarray) or array.ndim != 3:
         raise OptionError(f"{path} has shape {getattr(array, 'shape', None)}; masks are (N, H, W).")
     return torch.from_numpy(array != 0)
-
-
-def print_summary(summary: Mapping[str, Any], out: Path) -> None:
-    """The results as a table, and where they are."""
-    results = summary["results"]
-    metrics = list(dict.fromkeys(metric for found in results.values() for metric in found if "-me" not in metric))
-    table = Table("method", *metrics, box=None, pad_edge=False, header_style="bold")
-    for method, found in results.items():
-        table.add_row(method, *(_interval_cell(found.get(metric)) for metric in metrics))
-    console = Console()
-    console.print(table)
-    for note in summary["notes"]:
-        console.print(note, highlight=False)
-    console.print(
-        f"{out / 'summary.json'}: 95 % intervals in brackets; comparisons are in comparisons.csv.", highlight=False
-    )
-
-
-def _interval_cell(found: Mapping[str, float] | None) -> str:
-    return "" if found is None else f"{found['value']:.3g} [{found['low']:.3g}, {found['high']:.3g}]"

@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 from dubium.choices import DATASETS, DEMO, FITS, RANKING
 from dubium.errors import OptionError, lookup
 from dubium.kinds import KINDS
-from dubium.option_text import parse_options
+from dubium.option_text import parse_options, split_method
 from dubium.registry import method_names
 
 N = TypeVar("N", int, float)
@@ -107,11 +107,29 @@ Kinds = Annotated[
         help=f"Maps to draw, the first ranks the images: {', '.join(KINDS)}. All by default, ranked by {RANKING[0]}.",
     ),
 ]  # fmt: skip
+NetworkOutput = Annotated[
+    str | None,
+    typer.Option(
+        metavar="PART", rich_help_panel=POSTERIOR,
+        help="Of the networks' output: a key, attribute or index; `probabilities` or `sigmoid` if it is no logits.",
+    ),
+]  # fmt: skip
+
+
+def check_method_text(text: str) -> str:
+    """A callback of an option that takes a method: a typing mistake is an error at once."""
+    name, _ = split_method(text)
+    if ":" not in name:
+        lookup("method", dict.fromkeys(method_names()), name)
+    return text
+
+
 Method = Annotated[
     str,
     typer.Option(
-        rich_help_panel=METHOD, **one_of("method", method_names()),
-        help=f"{', '.join(method_names())}.",
+        metavar="METHOD", rich_help_panel=METHOD, callback=check_method_text, autocompletion=completion(method_names()),
+        help=f"{', '.join(method_names())}; or package.module:name of a function of yours, or of a class of Captum's. "
+        "Options may follow: ig:steps=50.",
     ),
 ]  # fmt: skip
 Option = Annotated[
@@ -149,12 +167,30 @@ def posterior_settings(
     if factory is not None:
         if ":" not in factory:
             raise OptionError(f"--posterior is {factory!r}; expected package.module:factory.")
-        if os.getcwd() not in sys.path:
-            sys.path.insert(0, os.getcwd())
+        search_working_folder()
     if run is not None:
         where = str(Path(run).resolve()) if run != DEMO and Path(run).is_dir() else run
         return {"run": where, **({} if factory is None else {"architecture": factory}), **normalisation}
     return {"factory": factory, "weights": [str(Path(file).resolve()) for file in weights or ()], **normalisation}
+
+
+def search_working_folder() -> None:
+    """Let Python import modules of the current folder, as `python -m` does."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+
+
+def network_output_settings(output: str | None) -> dict[str, Any]:
+    """What `--network-output` adds to `posterior` of `dubium.run.Settings`; a number is an index."""
+    return {} if output is None else {"output": int(output) if re.fullmatch(r"-?\d+", output) else output}
+
+
+def parse_method(text: str) -> tuple[str, list[str]]:
+    """The method's name and the texts of its options; a user's module is looked for in the current folder too."""
+    name, options = split_method(text)
+    if ":" in name:
+        search_working_folder()
+    return name, options
 
 
 def image_settings(run: str | None, images: list[str] | None, dataset: str | None) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def has_option(method: str, option: str) -> bool:
 
 def check_option(method: str, option: str) -> None:
     """Raise an error that lists the method's options if this is not one of them."""
-    from dubium._explain import choose_method
+    from dubium._methods import choose_method
 
     choose_method(method, {option: "fullgrad" if option == "relevance" else None}, 1)
 

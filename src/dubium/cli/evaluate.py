@@ -1,13 +1,20 @@
-"""`dubium evaluate blurring | anomaly | mitigation | sanity RUN`."""
+"""`dubium evaluate blurring | removal | anomaly | causes | mitigation | sanity RUN`."""
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dubium.choices import DEMO
-from dubium.cli._evaluation import SharedOptions, evaluate_and_print, read_masks, with_shared_options
-from dubium.cli._options import parse_numbers
+from dubium.cli._evaluation import (
+    SharedOptions,
+    evaluate_all_and_print,
+    evaluate_and_print,
+    read_masks,
+    with_shared_options,
+)
+from dubium.cli._options import parse_numbers, split_words
 
 app = typer.Typer(no_args_is_help=True, help="Judge attribution methods; a killed evaluation goes on where it stopped.")
 
@@ -39,6 +46,20 @@ def blurring(
 
 @app.command()
 @with_shared_options
+def removal(
+    shared: SharedOptions,
+    images: Images = None,
+    candidates: Candidates = None,
+    remove: Annotated[str | None, typer.Option(help="Ways, of blur, mean, linear; all of them by default.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="In which all pixels go; 100 by default.")] = None,
+) -> None:
+    """What becomes of uncertainty and prediction when pixels go, most or least relevant first: SRG, accuracy."""
+    ways = tuple(split_words([remove])) if remove else None
+    evaluate_and_print("removal", shared, images=images, candidates=candidates, remove=ways, steps=steps)
+
+
+@app.command()
+@with_shared_options
 def anomaly(
     shared: SharedOptions,
     images: Images = None,
@@ -53,6 +74,19 @@ def anomaly(
     else:
         source = None if patches == DEMO else patches
         evaluate_and_print("anomaly", shared, images=images, candidates=candidates, box=box, patches=source)
+
+
+@app.command()
+@partial(with_shared_options, run=False)
+def causes(
+    shared: SharedOptions,
+    images: Annotated[int | None, typer.Option(min=1, help="Of each set whose scores react; 1,000 by default.")] = None,
+    candidates: Candidates = None,
+    members: Annotated[int | None, typer.Option(min=2, help="How many networks are trained.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Of each training; by default as the scale says.")] = None,
+) -> None:
+    """Whether each kind's map finds its own cause: a mark that made labels ambiguous, and something never seen."""
+    evaluate_and_print("causes", shared, images=images, candidates=candidates, members=members, epochs=epochs)
 
 
 @app.command()
@@ -90,6 +124,30 @@ def sanity(
     images: Images = None,
     candidates: Candidates = None,
     draws: Annotated[int | None, typer.Option(min=1, help="Of the posterior, to compare.")] = None,
+    checks: Annotated[str | None, typer.Option(help="Of top, bottom, repeat, kinds, curves; all by default.")] = None,
+    stages: Annotated[str | None, typer.Option(help="Parts of the layers that lose their weights: .25,.5,1.")] = None,
+    redraws: Annotated[int | None, typer.Option(min=1, help="Draws of random weights, averaged.")] = None,
 ) -> None:
-    """Whether maps change when weights are randomised, repeat themselves, and speak of few pixels."""
-    evaluate_and_print("sanity", shared, images=images, candidates=candidates, draws=draws)
+    """Whether maps change when weights are randomised, repeat themselves, tell kinds apart, and speak of few pixels."""
+    evaluate_and_print(
+        "sanity",
+        shared,
+        images=images,
+        candidates=candidates,
+        draws=draws,
+        checks=tuple(split_words([checks])) if checks else None,
+        stages=parse_numbers(stages, float),
+        redraws=redraws,
+    )
+
+
+@app.command("all")
+@with_shared_options
+def all_protocols(
+    shared: SharedOptions,
+    protocols: Annotated[
+        str | None, typer.Option(help="Of blurring, removal, anomaly, sanity, causes; all of them by default.")
+    ] = None,
+) -> None:
+    """All protocols with one set of maps for each method, and one table over them: ranks, and what is significant."""
+    evaluate_all_and_print(shared, split_words([protocols]) if protocols else None)

@@ -21,6 +21,7 @@ def explain(
     mean: o.Mean = None,
     std: o.Std = None,
     input_shape: o.InputShape = None,
+    network_output: o.NetworkOutput = None,
     names: o.Names = None,
     images: o.ImageFiles = None,
     dataset: o.DatasetName = None,
@@ -56,9 +57,11 @@ def explain(
     stopped. Files that cannot be read are skipped, counted and named, and the exit code is then 1.
     """
     named_posterior = o.posterior_settings(run, posterior, weights, mean, std)
+    named_posterior |= o.network_output_settings(network_output)
+    method, texts = o.parse_method(method)
     named_images = o.image_settings(run, images, dataset)
     options = o.method_options(
-        [*(option or ()), *([f"tau1={tau1}"] if tau1 else ())],
+        [*texts, *(option or ()), *([f"tau1={tau1}"] if tau1 else ())],
         relevance=relevance,
         tau2=tau2,
         rescale=rescale,

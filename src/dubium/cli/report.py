@@ -15,6 +15,7 @@ def report(
     gallery: Annotated[int, typer.Option(min=1, help="Images on the page.")] = 200,
     png: Annotated[bool, typer.Option("--png", help="Also a PNG of each explained image.")] = False,
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
+    smooth: Annotated[float, typer.Option(min=0, help="Blur the maps in pictures by so many pixels; 1 or 2.")] = 0.0,
     json: Json = False,
 ) -> None:
     """Build the page of a run again, from its results alone."""
@@ -27,9 +28,9 @@ def report(
         print_json({"page": str(page)}) if json else print(page)
         return
     results = open_results(out)
-    page, pictures = write_page(out, gallery=gallery, title=title), list[str]()
+    page, pictures = write_page(out, gallery=gallery, title=title, smooth=smooth), list[str]()
     with stage_bars(quiet=json) as progress:
-        for path in write_pngs(out) if png else ():
+        for path in write_pngs(out, smooth=smooth) if png else ():
             pictures.append(str(path))
             progress("draw", len(pictures), results.explained_count())
     if json:

@@ -20,6 +20,7 @@ def uncertainty(
     mean: o.Mean = None,
     std: o.Std = None,
     input_shape: o.InputShape = None,
+    network_output: o.NetworkOutput = None,
     names: o.Names = None,
     images: o.ImageFiles = None,
     dataset: o.DatasetName = None,
@@ -34,6 +35,7 @@ def uncertainty(
 ) -> None:
     """Score images without explaining them: a forward pass each. With --json, one line per image, in their order."""
     named_posterior = o.posterior_settings(run, posterior, weights, mean, std)
+    named_posterior |= o.network_output_settings(network_output)
     named_images = o.image_settings(run, images, dataset)
     from dubium.report import write_page
     from dubium.run import Settings, explain_dataset, open_work

@@ -1,11 +1,20 @@
 """Protocols that judge attribution methods, as pure functions; `protocols` runs them end to end."""
 
-from dubium.evaluation.metrics.anomaly import best_boxes, box_iou, localisation, plant
+from dubium.evaluation.metrics.anomaly import best_boxes, box_iou, localisation, plant, recovery
 from dubium.evaluation.metrics.blurring import auc_urr, blurring_test, murr, pixel_counts, reduction_rates, sigma_grid
 from dubium.evaluation.metrics.calibration import calibration_error, predictive_metrics
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.evaluation.metrics.randomisation import Randomised, randomise
-from dubium.evaluation.metrics.sanity import effective_pixels, halves, rank_agreement, redrawn, uncertainty_curves
+from dubium.evaluation.metrics.removal import relevance_gain
+from dubium.evaluation.metrics.sanity import (
+    effective_pixels,
+    entropy_rise,
+    halves,
+    rank_agreement,
+    redrawn,
+    top_overlap,
+    uncertainty_curves,
+)
 from dubium.evaluation.metrics.scoring import scorer
 from dubium.evaluation.statistics import band, bootstrap, compare, holm, mean_interval, signed_rank
 
@@ -20,6 +29,7 @@ __all__ = [
     "calibration_error",
     "compare",
     "effective_pixels",
+    "entropy_rise",
     "gaussian_blur",
     "halves",
     "holm",
@@ -31,10 +41,13 @@ __all__ = [
     "predictive_metrics",
     "randomise",
     "rank_agreement",
+    "recovery",
     "redrawn",
     "reduction_rates",
+    "relevance_gain",
     "scorer",
     "sigma_grid",
     "signed_rank",
+    "top_overlap",
     "uncertainty_curves",
 ]

@@ -6,13 +6,14 @@ from typing import Any
 
 from torch import Tensor
 
-from dubium._explain import choose_method, explain
+from dubium._explain import explain
+from dubium._methods import choose_method
 from dubium.errors import OptionError
 from dubium.models import load_vae
-from dubium.option_text import parse_value
+from dubium.option_text import parse_value, split_method
+from dubium.registry import CONTROLS
 from dubium.types import Images, Kind, Posterior
 
-CONTROL = "random"
 DEFAULTS = {
     "smoke": ("ua-backprop", "grad"),
     "cpu": ("ua-backprop", "grad", "smoothgrad", "fullgrad", "ig"),
@@ -35,16 +36,19 @@ def parse_methods(texts: Iterable[str], channels: int, *, control: bool = True) 
     Args:
         texts: such as `ua-backprop:rescale=none`.
         channels: of the images, which some defaults depend on.
-        control: add the random map.
+        control: add the maps that know nothing of the networks, `registry.CONTROLS`.
     """
     labels = dict.fromkeys(text.strip() for text in texts if text.strip())
-    labels |= dict.fromkeys([CONTROL] * control)
+    labels |= dict.fromkeys(CONTROLS if control else ())
     return tuple(parse_method(label, channels) for label in labels)
 
 
 def parse_method(text: str, channels: int) -> LabelledMethod:
-    """`name:option=value:...`; values are JSON where they can be, else text, and `vae` is the folder of one."""
-    name, *pairs = text.split(":")
+    """`name:option=value:...`, where the name may be package.module:name.
+
+    Values are JSON where they can be, else text, and `vae` is the folder of one.
+    """
+    name, pairs = split_method(text)
     options = {}
     for pair in pairs:
         option, equals, value = pair.partition("=")

@@ -81,6 +81,13 @@ def implementation_invariance(attribute: Explain) -> Finding:
     return Finding(gap < EXACT, gap, "relative L1 distance between the maps of equal functions")
 
 
+def shift_invariance(attribute: Explain) -> Finding:
+    """Networks whose logits are all shifted by a function of x, which changes no probability, have equal maps."""
+    posterior, x = [random_network(seed) for seed in range(MEMBERS)], random_images()
+    gap = relative_l1(attribute([ShiftedLogits(member).eval() for member in posterior], x), attribute(posterior, x))
+    return Finding(gap < EXACT, gap, "relative L1 distance between the maps of equal probabilities")
+
+
 def linearity(attribute: Explain) -> Finding:
     """Two posteriors together, whose aleatoric uncertainty is the mean of theirs, have the mean of their maps."""
     first, second = ([random_network(seed + shift) for seed in range(MEMBERS)] for shift in (0, 10))
@@ -116,6 +123,7 @@ PROPERTIES: dict[str, Callable[[Explain], Finding]] = {
     "completeness": completeness,
     "sensitivity": sensitivity,
     "saturation": saturation,
+    "same maps when logits are shifted": shift_invariance,
     "linearity": linearity,
     "positivity": positivity,
 }
@@ -147,6 +155,22 @@ def fold_batch_norm(network: nn.Sequential) -> nn.Sequential:
     assert isinstance(convolution, nn.Conv2d)
     assert isinstance(norm, nn.BatchNorm2d)
     return nn.Sequential(nn.utils.fuse_conv_bn_eval(convolution, norm), *rest).eval()
+
+
+class ShiftedLogits(nn.Module):
+    """A network's logits, all of them plus the same function of the image."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network, self.shift = network, nn.Conv2d(1, 1, 3, padding=1).double()
+        with torch.no_grad():
+            self.shift.weight.copy_(torch.arange(9.0).view(1, 1, 3, 3) / 9)
+            self.shift.bias.fill_(0.5)  # type: ignore[union-attr]
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x)
+        shift: Tensor = self.shift(x)
+        return logits + shift.flatten(1).mean(1, keepdim=True)
 
 
 class RightHalf(nn.Module):

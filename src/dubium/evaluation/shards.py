@@ -44,6 +44,16 @@ def example_shard(kind: str) -> ShardName:
     return ShardName("examples", kind)
 
 
+def truth_shard(label: str, start: int, kind: str) -> ShardName:
+    """Whether predictions are right, for the images from `start` on, as one method changes them."""
+    return ShardName(file_name(label), f"{start:05d}-{kind}-truth")
+
+
+def shared_map_shard(label: str, images: str, kind: str) -> ShardName:
+    """Maps that several evaluations share, by the digest of their images."""
+    return ShardName(file_name(label), f"{images}-{kind}")
+
+
 def arm_shard(label: str, seed: int, kind: str | None = None) -> ShardName:
     """Test results of one network of the mitigation protocol."""
     return ShardName(f"arm-{label}" if kind is None else f"arm-{file_name(label)}@{kind}", f"seed-{seed}")
@@ -52,6 +62,11 @@ def arm_shard(label: str, seed: int, kind: str | None = None) -> ShardName:
 def explainer_shard(member: int) -> ShardName:
     """Weights of one network that the mitigation protocol explains."""
     return ShardName("explainer", f"member-{member}")
+
+
+def cause_network_shard(member: int) -> ShardName:
+    """Weights of one network that the causes protocol explains."""
+    return ShardName("causes", f"member-{member}")
 
 
 def file_name(label: str) -> str:
@@ -89,6 +104,10 @@ class ShardStore:
             with written_atomically(path) as beside:
                 save_file(tensors, beside)
         return self.read_tensors(name)
+
+    def has_tensors(self, name: ShardName) -> bool:
+        """Whether an earlier start has written this shard."""
+        return self._path(name, "safetensors").exists()
 
     def read_values(self, name: ShardName) -> dict[str, Any]:
         """A JSON shard that is there; `FileFormatError` if it is not."""

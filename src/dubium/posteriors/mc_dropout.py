@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from dubium.errors import NetworkStateError
-from dubium.posteriors.functional_dropout import refuse_functional_dropout
+from dubium.posteriors.fixed_noise import Place, restore_noise
+from dubium.posteriors.functional_dropout import Sites, find_sites, fix_noise, has_noise, may_drop_out_inside
 from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.weights import snapshot
 
@@ -22,13 +23,14 @@ ALPHA = -1.7580993408473766  # where SELU saturates: what (Feature)AlphaDropout 
 ELEMENTWISE = (nn.Dropout, nn.AlphaDropout)
 CHANNELWISE = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
 SATURATING = (nn.AlphaDropout, nn.FeatureAlphaDropout)
+FUNCTIONS = 2**31  # in a seed, where the number of a dropout layer stands
 
 
 @dataclass(frozen=True, eq=False)
 class MCDropout:
-    """A network with dropout layers, as `samples` networks with the same weights and different fixed masks.
+    """A network with dropout, as `samples` networks with the same weights and different fixed masks.
 
-    Dropout by a function (`F.dropout`) cannot be fixed; it is refused at the first forward pass of a sample.
+    Dropout by a function (`F.dropout`, attention) is found at the first forward pass of a sample.
 
     >>> network = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(4, 2))
     >>> posterior, x = MCDropout(network, samples=3), torch.ones(1, 1, 2, 2)
@@ -39,7 +41,7 @@ class MCDropout:
     network: nn.Module
     samples: int = 20
     seed: int = 0
-    _checked: set[tuple[int, ...]] = field(default_factory=set, init=False, repr=False)
+    _sites: dict[tuple[int, ...], Sites] = field(default_factory=dict, init=False, repr=False)  # by image shape
 
     def __post_init__(self) -> None:
         check_samples(self.samples)
@@ -51,49 +53,74 @@ class MCDropout:
 
     def __iter__(self) -> Iterator[nn.Module]:
         for sample in range(self.samples):
-            yield Masked(self.network, (self.seed % 2**64, sample), self._checked)
+            yield Masked(self.network, (self.seed % 2**64, sample), self._sites)
 
 
 def dropout_layers(network: nn.Module) -> list[_DropoutNd]:
-    """The network's dropout layers; raises an error where masks cannot be fixed, or where there is no dropout."""
+    """The network's dropout layers; raises an error where masks cannot be fixed, or where there can be no dropout."""
     layers = [layer for layer in network.modules() if isinstance(layer, _DropoutNd)]
     for name, layer in network.named_modules():
-        known = type(layer) in (*ELEMENTWISE, *CHANNELWISE)
-        inside = isinstance(layer, nn.MultiheadAttention | nn.RNNBase) and layer.dropout > 0
-        if inside or (isinstance(layer, _DropoutNd) and not known):
+        if isinstance(layer, _DropoutNd) and type(layer) not in (*ELEMENTWISE, *CHANNELWISE):
             raise NetworkStateError(
                 f"The {type(layer).__name__} {name!r} drops out on its own, so its masks cannot be fixed. Use a layer "
                 "without dropout, and nn.Dropout, nn.Dropout1d, 2d or 3d after it."
             )
-    if not any(layer.p > 0 for layer in layers):
-        raise NetworkStateError(
-            f"The {type(network).__name__} has no dropout layer with p > 0, so that all samples would be the same. Use "
-            "nn.Dropout layers in place of F.dropout, or another posterior."
-        )
+    if not any(layer.p > 0 for layer in layers) and not may_drop_out_inside(network):
+        raise NetworkStateError(no_dropout(network))
     return layers
+
+
+def no_dropout(network: nn.Module) -> str:
+    return (
+        f"The {type(network).__name__} has no dropout layer with p > 0 and calls no dropout function, so that all "
+        "samples would be the same. Add dropout, or use another posterior."
+    )
 
 
 class Masked(nn.Module):
     """One sample: a copy of the network that shares its parameters and has fixed masks for dropout."""
 
-    def __init__(self, network: nn.Module, seed: tuple[int, ...], checked: set[tuple[int, ...]]) -> None:
+    def __init__(self, network: nn.Module, seed: tuple[int, ...], sites: dict[tuple[int, ...], Sites]) -> None:
         super().__init__()
         replaced: dict[int, Any] = {id(parameter): parameter for parameter in network.parameters()}
-        for index, layer in enumerate(dropout_layers(network)):
+        layers = dropout_layers(network)
+        for index, layer in enumerate(layers):
             replaced[id(layer)] = fixed_dropout(layer, (*seed, index))
         self.network = snapshot(network, replaced)
-        self.checked = checked
+        self.seed, self.sites = seed, sites
+        self.has_layers = any(layer.p > 0 for layer in layers)
+        self.masks: dict[tuple[str, Place, tuple[int, ...]], Tensor] = {}
+        self.fixed: tuple[int, ...] | None = None  # the shape of the images whose functional dropout is fixed
         self.eval()
 
-    def forward(self, x: Tensor) -> Tensor:
-        if tuple(x.shape[1:]) not in self.checked:
-            refuse_functional_dropout(self.network, x)
-            self.checked.add(tuple(x.shape[1:]))
+    def forward(self, x: Tensor) -> Any:
+        if self.fixed != tuple(x.shape[1:]):
+            self.fix_functions(x)
         for layer in self.network.modules():
             if isinstance(layer, FixedDropout):
                 layer.calls = 0
-        out: Tensor = self.network(x)
-        return out
+        return self.network(x)
+
+    def fix_functions(self, x: Tensor) -> None:
+        """Fix what functions drop out for images of this shape."""
+        shape = tuple(x.shape[1:])
+        restore_noise(self.network)
+        if shape not in self.sites:
+            self.sites[shape] = find_sites(self.network, x)
+        if not self.has_layers and not has_noise(self.network, self.sites[shape]):
+            raise NetworkStateError(no_dropout(self.network))
+        fix_noise(self.network, self.sites[shape], self.noise_mask)
+        self.fixed = shape
+
+    def noise_mask(self, layer: str, place: Place, shape: tuple[int, ...], probability: float) -> Tensor:
+        """1 with this probability, in numbers of their own for each module, operation and draw."""
+        key = layer, place, shape
+        if key not in self.masks:
+            names = (name for name, _ in self.network.named_modules())
+            number = next(index for index, name in enumerate(names) if name == layer)
+            random = np.random.default_rng((*self.seed, FUNCTIONS, number, *place)).random(shape)
+            self.masks[key] = torch.from_numpy(np.asarray(random < probability))
+        return self.masks[key]
 
 
 def fixed_dropout(layer: _DropoutNd, seed: tuple[int, ...]) -> nn.Module:
@@ -111,6 +138,7 @@ class FixedDropout(nn.Dropout):
     def __init__(self, p: float, channels: bool, seed: tuple[int, ...]) -> None:
         super().__init__(p)
         self.channels, self.seed, self.calls = channels, seed, 0
+        self.image_axes: dict[int, int] = {}
         self.masks: dict[tuple[int, torch.Size], Tensor] = {}
 
     def forward(self, input: Tensor) -> Tensor:
@@ -125,6 +153,7 @@ class FixedAlphaDropout(nn.Module):
     def __init__(self, p: float, channels: bool, seed: tuple[int, ...]) -> None:
         super().__init__()
         self.p, self.channels, self.seed = p, channels, seed
+        self.image_axes: dict[int, int] = {}
         self.masks: dict[tuple[int, torch.Size], Tensor] = {}
 
     def forward(self, input: Tensor) -> Tensor:
@@ -138,8 +167,10 @@ def dropout_mask(layer: FixedDropout | FixedAlphaDropout, input: Tensor, call: i
 
     NumPy draws the mask: torch may not draw inside `torch.func.vmap`, and NumPy's numbers are the same on every device.
     """
-    shape = input.shape[1:2] + (1,) * (input.ndim - 2) if layer.channels else input.shape[1:]
+    axis = 0 if layer.channels else layer.image_axes.get(call, 0)
+    shape = input.shape[:axis] + input.shape[axis + 1 :]
+    shape = shape[:1] + (1,) * (input.ndim - 2) if layer.channels else shape
     if (call, shape) not in layer.masks:
         mask = np.random.default_rng((*layer.seed, call)).random(tuple(shape)) >= layer.p
         layer.masks[call, shape] = torch.from_numpy(np.asarray(mask))
-    return layer.masks[call, shape].to(input)
+    return layer.masks[call, shape].unsqueeze(axis).to(input)

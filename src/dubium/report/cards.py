@@ -12,15 +12,15 @@ from dubium.types import KINDS
 Namer = Callable[[int], str]
 
 
-def image_card(row: Row, name: Namer, most: float) -> str:
-    """The card of one image; `most` is the score that fills a bar."""
+def image_card(row: Row, name: Namer, most: float, *, smooth: float = 0.0) -> str:
+    """The card of one image; `most` is the score that fills a bar, `smooth` blurs its maps by so many pixels."""
     wrong = row.label is not None and row.label != row.prediction
     numbers = {**row.scores(), "confidence": float(row.probs[row.prediction]), "id": row.id}
     data = " ".join(f'data-{key}="{value:.6g}"' for key, value in numbers.items())
     return (
         f'<article class="card{" wrong" if wrong else ""}" {data}>'
         f"<header><h3>{prediction_html(row, name)}</h3>{image_origin(row)}</header>"
-        f"{maps_html(row, most)}{votes_html(row, name)}</article>"
+        f"{maps_html(row, most, smooth)}{votes_html(row, name)}</article>"
     )
 
 
@@ -41,7 +41,7 @@ def prediction_html(row: Row, name: Namer) -> str:
     return f'{says} <span class="verdict"><em>✗ it is {escape(name(row.label))}</em></span>'
 
 
-def maps_html(row: Row, most: float) -> str:
+def maps_html(row: Row, most: float, smooth: float = 0.0) -> str:
     """The image, and the maps there are over it, each with its score as a bar."""
     title = f"Image {row.id}"
     parts = [f"<figure>{img_element(picture(row_image(row)), title)}<figcaption>image</figcaption></figure>"]
@@ -51,7 +51,7 @@ def maps_html(row: Row, most: float) -> str:
         caption = f"<figcaption>{kind} <b>{score:.3f}</b></figcaption>{score_bar(score, most)}"
         if kind in maps:
             alt = f"{kind.capitalize()} uncertainty over image {row.id}: {score:.3f} nats, most at the "
-            element = img_element(row_overlay(row, kind), alt + place_of_peak(maps[kind]))
+            element = img_element(row_overlay(row, kind, smooth=smooth), alt + place_of_peak(maps[kind]))
             parts.append(f'<figure class="{kind}">{element}{caption}</figure>')
         else:
             parts.append(f'<figure class="{kind}">{caption}</figure>')

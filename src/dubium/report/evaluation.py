@@ -9,6 +9,7 @@ from typing import Any
 
 from dubium.errors import FileFormatError
 from dubium.files import write_atomically
+from dubium.registry import CONTROLS
 from dubium.report.page import FILE, html_document, page_header
 
 SUMMARY = "summary.json"
@@ -29,7 +30,7 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
         summary = json.loads((folder / SUMMARY).read_text())
         title = title or f"{summary['protocol'].capitalize()}: which method finds the doubt?"
         body = [
-            page_header(title, "Estimates with 95 % intervals. Compare with random maps, not with zero.", []),
+            page_header(title, "Estimates with 95 % intervals. Compare with the controls, not with zero.", []),
             "<main><h2>Results</h2>",
             html_table(["", *metric_names(summary)], result_cells(summary)),
             "".join(f"<p>{escape(str(note))}</p>" for note in summary["notes"]),
@@ -59,9 +60,14 @@ def metric_names(summary: Mapping[str, Any]) -> list[str]:
 def result_cells(summary: Mapping[str, Any]) -> list[list[str]]:
     names = metric_names(summary)
     return [
-        [method, *[interval_text(found[name]) if name in found else "" for name in names]]
+        [method_name(method), *[interval_text(found[name]) if name in found else "" for name in names]]
         for method, found in summary["results"].items()
     ]
+
+
+def method_name(label: str) -> str:
+    """A method's label, with a word where it is a control."""
+    return f"{label} (control)" if label.partition(":")[0] in CONTROLS else label
 
 
 def interval_text(found: Mapping[str, float]) -> str:

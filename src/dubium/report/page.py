@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from dubium.evaluation.metrics.calibration import BINS
-from dubium.figures import map_colours
+from dubium.figures import map_colours, smooth_words
 from dubium.files import write_atomically
 from dubium.report.cards import image_card, sort_orders
 from dubium.report.pictures import img_element
@@ -30,24 +30,25 @@ KINDS_IN_WORDS = {
 }
 
 
-def write_page(folder: Path | str, *, gallery: int = GALLERY, title: str | None = None) -> Path:
+def write_page(folder: Path | str, *, gallery: int = GALLERY, title: str | None = None, smooth: float = 0.0) -> Path:
     """Write `folder/index.html` from `folder/results` alone.
 
     Args:
         folder: a run's.
         gallery: images on the page.
         title: of the page.
+        smooth: blur the maps in its pictures by so many of their pixels; what is stored stays as it is.
 
     Returns:
         The page's file.
     """
     results = open_results(folder)
     path = Path(folder) / FILE
-    write_atomically(path, run_page(results, gallery=gallery, title=title))
+    write_atomically(path, run_page(results, gallery=gallery, title=title, smooth=smooth))
     return path
 
 
-def run_page(results: Results, *, gallery: int = GALLERY, title: str | None = None) -> str:
+def run_page(results: Results, *, gallery: int = GALLERY, title: str | None = None, smooth: float = 0.0) -> str:
     """The HTML of the page about a run."""
     settings = results.about["settings"]
     first = settings["kinds"][0]
@@ -57,7 +58,7 @@ def run_page(results: Results, *, gallery: int = GALLERY, title: str | None = No
     for row in results.rows(results.explained):
         mean.add(row)
         if row.id in ranks:
-            cards[ranks[row.id]] = image_card(row, summary.name, most)
+            cards[ranks[row.id]] = image_card(row, summary.name, most, smooth=smooth)
     title = title or f"What makes it unsure: {images_title(settings)}"
     skipped = results.skipped()
     body = [
@@ -66,7 +67,9 @@ def run_page(results: Results, *, gallery: int = GALLERY, title: str | None = No
         skipped_warning(skipped),
         '<h2 id="summary">All images</h2>',
         f'<div class="plots">{"".join(summary_panels(summary, mean))}</div>',
-        gallery_section([cards[rank] for rank in sorted(cards)], results.explained_count(), most, first),
+        gallery_section(
+            [cards[rank] for rank in sorted(cards)], results.explained_count(), most, first, smooth_words(smooth)
+        ),
         "<h2>How it was made</h2>",
         kinds_html(),
         f"<details><summary>Settings and versions</summary>{settings_table(results.about)}</details>",
@@ -179,13 +182,14 @@ def panel_html(title: str, words: str, content: str) -> str:
     return f'<section class="panel"><h3>{escape(title)}</h3><p>{escape(words)}</p>{content}</section>'
 
 
-def gallery_section(cards: Sequence[str], explained: int, most: float, first: str) -> str:
+def gallery_section(cards: Sequence[str], explained: int, most: float, first: str, words: str = "") -> str:
     if not cards:
         return ""
     options = "".join(f'<option value="{value}">{label}</option>' for value, label in sort_orders(first).items())
     mistakes = any(text.startswith('<article class="card wrong"') for text in cards)
     only = '<label><input type="checkbox" id="mistakes"> mistakes only</label>' if mistakes else ""
-    limit = f" The first {len(cards)} of {explained:,} are on this page." if explained > len(cards) else ""
+    limit = f" {words}" * bool(words)
+    limit += f" The first {len(cards)} of {explained:,} are on this page." if explained > len(cards) else ""
     return (
         f'<h2 id="gallery">Image by image</h2><p class="lead">Bright pixels raise the doubt. Each map has a scale of '
         f"its own; a full bar is {most:.2f} nats. Below: the mean probability of a class as a bar, each network's "

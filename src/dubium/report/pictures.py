@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dubium.data.fit import resize_image
 from dubium.data.image_files import read_image
-from dubium.figures import OPACITY, data_url, is_small, overlay, picture
+from dubium.figures import data_url, is_small, overlay, picture, smooth_map, smooth_words
 from dubium.run.store import Array, Row
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ def row_image(row: Row) -> Float[Tensor, "C H W"]:
     return read_image(row.thumbnail)
 
 
-def row_overlay(row: Row, kind: str, opacity: float = OPACITY) -> NDArray[Any]:
-    """A map over the thumbnail, at the thumbnail's size."""
+def row_overlay(row: Row, kind: str, *, smooth: float = 0.0) -> NDArray[Any]:
+    """A map over the thumbnail, at the thumbnail's size; smoothed by so many of the map's pixels."""
     image = row_image(row)
-    array = torch.from_numpy(row.maps()[kind].copy())
-    return overlay(image, resize_image(array[None], image.shape[1:])[0], opacity)
+    array = smooth_map(torch.from_numpy(row.maps()[kind].copy()), smooth)
+    return overlay(image, resize_image(array[None], image.shape[1:])[0])
 
 
 def img_element(array: NDArray[Any], alt: str) -> str:
@@ -55,7 +55,7 @@ def likely_classes(row: Row, most: int = MOST_CLASSES) -> list[int]:
     return [k for place, k in enumerate(order) if place < 2 or row.members[:, k].max() >= 0.02]
 
 
-def row_figure(row: Row, names: Sequence[str] | None, title: str = "") -> "Figure":
+def row_figure(row: Row, names: Sequence[str] | None, title: str = "", *, smooth: float = 0.0) -> "Figure":
     """Image, maps, scores and the networks' probabilities of one row."""
     from matplotlib.figure import Figure
 
@@ -66,11 +66,13 @@ def row_figure(row: Row, names: Sequence[str] | None, title: str = "") -> "Figur
     axes[0].imshow(picture(row_image(row)), interpolation="nearest")
     axes[0].set_title("image", fontsize=10)
     for axis, kind in zip(axes[1:-1], kinds, strict=True):
-        axis.imshow(row_overlay(row, kind), interpolation="nearest")
+        axis.imshow(row_overlay(row, kind, smooth=smooth), interpolation="nearest")
         axis.set_title(f"{kind} {getattr(row, kind):.3f} nats", fontsize=10)
     for axis in axes[:-1]:
         axis.axis("off")
     draw_votes(axes[-1], row, names)
+    if smooth:
+        figure.text(0.012, 0.03, smooth_words(smooth), fontsize=8)
     figure.suptitle(title, x=0.012, ha="left", fontsize=10.5, fontweight="bold")
     return figure
 

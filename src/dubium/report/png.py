@@ -10,12 +10,13 @@ from dubium.run.store import Results, Row, open_results
 FOLDER = "png"
 
 
-def write_pngs(folder: Path | str, *, most: int | None = None) -> Iterator[Path]:
+def write_pngs(folder: Path | str, *, most: int | None = None, smooth: float = 0.0) -> Iterator[Path]:
     """Draw image, maps, scores and probabilities of the explained images into `folder/png`.
 
     Args:
         folder: a run's.
         most: draw so many of the most uncertain ones only.
+        smooth: blur what is drawn by so many pixels of the map.
 
     Yields:
         Each file, when it is there.
@@ -29,7 +30,7 @@ def write_pngs(folder: Path | str, *, most: int | None = None) -> Iterator[Path]
             continue
         path = Path(folder) / FOLDER / f"{ranks[row.id]:04}-{file_stem(row)}.png"
         with written_atomically(path) as beside:
-            row_figure(row, names, prediction_text(row, results)).savefig(beside, format="png")
+            row_figure(row, names, prediction_text(row, results), smooth=smooth).savefig(beside, format="png")
         yield path
 
 

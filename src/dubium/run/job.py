@@ -101,14 +101,16 @@ def read_input(work: Work, index: int, *, with_thumbnail: bool) -> tuple[Float[T
 def explain_batch(work: Work, action: str, x: Images, tell: Tell, before: float) -> Explanation:
     """Scores, and maps if the action is to explain; `before` counts the images of the job that are done already."""
     settings, posterior, options = work.settings, work.posterior, dict(work.options)
+    output = settings.posterior.get("output")
     if settings.device != "cpu":
         posterior = PosteriorOnDevice(posterior, settings.device)
         options = {n: v.to(settings.device) if isinstance(v, nn.Module) else v for n, v in options.items()}
     if action == "score":
-        return uncertainty(posterior, x, memory=settings.memory)
+        return uncertainty(posterior, x, output=output, memory=settings.memory)
     return explain(
         posterior, x, method=settings.method, kinds=[kind for kind in KINDS if kind in settings.kinds],
-        memory=settings.memory, seed=settings.seed, progress=lambda done, steps: tell(before + len(x) * done / steps),
+        output=output, memory=settings.memory, seed=settings.seed,
+        progress=lambda done, steps: tell(before + len(x) * done / steps),
         **options,
     )  # fmt: skip
 

@@ -18,6 +18,7 @@ class Settings:
     Args:
         posterior: {"run": folder, name or "demo"}, with {"architecture": "module:factory"} if its networks are the
             user's own; or {"factory": "module:factory", "weights": [...], "mean": [...], "std": [...]}.
+            Either may have {"output": what to take of a network's output}.
         images: {"files": [...]} of images, folders and patterns, or {"dataset": "name:split"}.
         kinds: the maps to draw; the first ranks the images.
         top: how many of the most uncertain images to explain; None for all, 0 for none.

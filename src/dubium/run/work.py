@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dubium._explain import choose_method
+from dubium._methods import choose_method
 from dubium.errors import OptionError, PosteriorTypeError
 from dubium.models import Normalized, load_vae
 from dubium.posteriors import Record, as_posterior, load_posterior, load_weights, posterior_record

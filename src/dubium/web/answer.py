@@ -11,7 +11,7 @@ from PIL import Image
 
 from dubium.errors import DubiumError
 from dubium.explanation import Explanation
-from dubium.figures import overlay
+from dubium.figures import overlay, smooth_map, smooth_words
 from dubium.report.plots import Number
 from dubium.run.sources import Item
 from dubium.run.store import Array
@@ -40,6 +40,7 @@ class Controls:
     tau1: Number
     tau2: Number
     opacity: Number
+    smooth: Number
     share: Number
     sigma: Number
     message: str = ""
@@ -93,8 +94,9 @@ def show_explanation(session: Session, folder: Path, shown: Shown, controls: Con
         share = float(controls.share)
         after = blur_top_pixels(session, item, explanation, kind, share, float(controls.sigma))
         blurred = blur_view(explanation, after, kind, share)
-    png, npy = write_downloads(folder, item, array, kind, opacity)
-    view = map_view(item, array, kind, opacity)
+    drawn = smooth_map(torch.from_numpy(array), float(controls.smooth))
+    png, npy = write_downloads(folder, f"{item_name(item)}-{kind}", overlay(item.image, drawn, opacity), array)
+    view = map_view(item, drawn.numpy(), kind, opacity, smooth_words(float(controls.smooth)))
     facts = scores_view(explanation, item, kind, session.name)
     return Answer(shown, alert(session.why_not), view, facts, blurred, png, npy)
 
@@ -103,14 +105,17 @@ def is_same_item(a: Item, b: Item) -> bool:
     return (a.id, a.path) == (b.id, b.path) and torch.equal(a.image, b.image)
 
 
-def write_downloads(folder: Path, item: Item, array: Array, kind: str, opacity: float) -> tuple[Path, Path]:
-    """The overlay as a picture, and the map as numbers."""
+def item_name(item: Item) -> str:
+    """The image's file without its ending, or its number."""
+    return Path(item.path).stem if item.path else str(item.id)
+
+
+def write_downloads(folder: Path, name: str, pixels: Any, array: Array) -> tuple[Path, Path]:
+    """The overlay as a picture, and the raw map as numbers."""
     inner = folder / uuid4().hex
     inner.mkdir()
-    name = f"{Path(item.path).stem if item.path else item.id}-{kind}"
     png, npy = inner / f"{name}.png", inner / f"{name}.npy"
-    pixels: Any = np.clip(overlay(item.image, torch.from_numpy(array), opacity), 0, 1)
-    Image.fromarray((pixels * 255).round().astype(np.uint8)).save(png)
+    Image.fromarray((np.clip(pixels, 0, 1) * 255).round().astype(np.uint8)).save(png)
     np.save(npy, array)
     return png, npy
 

@@ -26,7 +26,7 @@ ENLARGED = 112  # pixels; smaller images to pick from are enlarged, not smoothed
 INPUTS = [field.name for field in fields(Controls) if field.name != "message"]
 OUTPUTS = [field.name for field in fields(Answer)]
 INSTANT = ("kind", "method", "relevance")  # a choice; sliders wait for the last of many changes
-SLIDERS = ("tau1", "tau2", "opacity", "share", "sigma")
+SLIDERS = ("tau1", "tau2", "opacity", "smooth", "share", "sigma")
 Components = dict[str, Any]
 """Gradio's components by the names of `Controls` and `Answer`."""
 
@@ -112,6 +112,7 @@ def add_settings(gr: Any, session: Session) -> Components:
         parts["tau1"] = gr.Slider(0.01, 2, tau1, step=0.01, label="tau1: from classes to logits", elem_id="tau1")
         parts["tau2"] = gr.Slider(0.01, 1, tau2, step=0.01, label="tau2: from logits to pixels", elem_id="tau2")
     parts["opacity"] = gr.Slider(0, 1, 0.75, step=0.05, label="Opacity of the map", elem_id="opacity")
+    parts["smooth"] = gr.Slider(0, 4, 0, step=0.5, label="Smooth the map by so many pixels", elem_id="smooth")
     return parts
 
 

@@ -50,6 +50,7 @@ class Session:
     options: Mapping[str, Any] = field(default_factory=dict)
     fit: str = "stretch"
     why_not: str = ""
+    output: str | int | None = None  # what to take of a network's output
 
     def name(self, index: int) -> str:
         return class_name(self.classes, index)
@@ -88,7 +89,7 @@ def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> S
     return Session(
         opened, (channel, height, width), None if classes is None else tuple(classes),
         [item_of_row(row) for row in rows.values()], rows, about["settings"],
-        {} if opened is None else open_options(settings), settings.fit, why_not,
+        {} if opened is None else open_options(settings), settings.fit, why_not, settings.posterior.get("output"),
     )  # fmt: skip
 
 
@@ -145,7 +146,8 @@ def explain_item(session: Session, item: Item, choice: Choice) -> Explanation:
         options = {"relevance": choice.relevance, "tau1": choice.tau1, "tau2": choice.tau2}
     elif "clue" in choice.method:
         options = {name: value for name, value in session.options.items() if name == "vae"}
-    return explain(session.posterior, network_input(session, item.image), method=choice.method, **options)
+    x = network_input(session, item.image)
+    return explain(session.posterior, x, method=choice.method, output=session.output, **options)
 
 
 def stored_explanation(session: Session, item: Item) -> Explanation:
@@ -187,7 +189,7 @@ def blur_top_pixels(
     rank, pixels = pixel_ranks(maps), maps[0].numel()
     shares = [*CURVE, share]
     images = torch.cat([torch.where((rank < round(part * pixels))[:, None], blurred, x) for part in shares])
-    scores = uncertainty(session.posterior, images).scores
+    scores = uncertainty(session.posterior, images, output=session.output).scores
     curve = [(part, float(score)) for part, score in zip(shares, scores[kind], strict=True)]
     return BlurredImage(images[-1], {name: float(values[-1]) for name, values in scores.items()}, sorted(curve))
 

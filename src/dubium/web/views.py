@@ -37,8 +37,8 @@ def map_at_image_size(explanation: Explanation, item: Item, kind: str, fit: str)
     return np.asarray(from_size(explanation.maps[kind][0].float(), size, fit).numpy(force=True), np.float32)
 
 
-def map_view(item: Item, array: Array, kind: str, opacity: float) -> str:
-    """The image, and the map over it."""
+def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "") -> str:
+    """The image, and the map over it, with some words about the map."""
     where = place_of_peak(array)
     alt = f"{kind.capitalize()} uncertainty over the image, most at the {where}"
     over = img_element(overlay(item.image, torch.from_numpy(array), opacity), alt)
@@ -47,7 +47,7 @@ def map_view(item: Item, array: Array, kind: str, opacity: float) -> str:
     return explorer_block(
         f'<div class="pair"><figure>{plain}<figcaption>image, {width} × {height} pixels</figcaption></figure>'
         f"<figure>{over}<figcaption>{kind}: strongest at the {where}</figcaption></figure></div>"
-        '<div class="scale">less <i></i> more doubt comes from here</div>'
+        f'<div class="scale">less <i></i> more doubt comes from here</div><p>{escape(words)}</p>'
     )
 
 

@@ -24,6 +24,7 @@ from dubium.attribution._autograd.nodes import (
     graph_signature,
     is_python_function,
     output_infos,
+    silence_fallback_warnings,
     steps_between,
     tensor_argument,
 )
@@ -155,10 +156,16 @@ def autograd_gradients(
     for s, pull in enumerate(networks):
         own = {place: gradient[:, s] for place, gradient in gradients.items()}
         try:
-            by_network.append(target_by_target(pull, own) if one_by_one else torch.func.vmap(pull)(own))
+            by_network.append(target_by_target(pull, own) if one_by_one else all_targets(pull, own))
         except (RuntimeError, NotImplementedError):  # no batching rule, ...
             by_network.append(target_by_target(pull, own))
     return [stack_networks(gradient, 1) for gradient in zip(*by_network, strict=True)]
+
+
+def all_targets(pull: Callable[[Gradients], list[Tensor]], gradients: Gradients) -> list[Tensor]:
+    with silence_fallback_warnings():
+        found: list[Tensor] = torch.func.vmap(pull)(gradients)
+        return found
 
 
 def target_by_target(pull: Callable[[Gradients], list[Tensor]], gradients: Gradients) -> list[Tensor]:

@@ -5,7 +5,8 @@ one, `MissingAttributeError` is raised, and callers leave the node, or the whole
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -28,6 +29,17 @@ def read_attribute(node: Node, name: str) -> Any:
         return getattr(node, name)
     except AttributeError as error:
         raise MissingAttributeError(f"{type(node).__name__} has no {name} in torch {torch.__version__}.") from error
+
+
+@contextmanager
+def silence_fallback_warnings() -> Iterator[None]:
+    """Within, torch does not say that it has no batching rule for a node and takes one target at a time itself."""
+    switch = getattr(torch._C._functorch, "_set_vmap_fallback_warning_enabled", lambda _enabled: None)
+    switch(False)
+    try:
+        yield
+    finally:
+        switch(True)
 
 
 class OutputInfo(NamedTuple):

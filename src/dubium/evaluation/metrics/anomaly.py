@@ -1,5 +1,6 @@
 """Anomaly detection (Appendix C): does the map point at the patch that was planted in an image?"""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -8,9 +9,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dubium.errors import ImagesError, OptionError
+from dubium.evaluation.metrics.removal import impute_linearly
 from dubium.types import Images
 
-HIGHER_IS_BETTER = {"iou": True, "ada": True}
+HIGHER_IS_BETTER = {"iou": True, "ada": True, "recovery": True}
 BOX = 10
 FOUND = 0.5  # an IoU above this counts as detected
 
@@ -88,6 +90,39 @@ def box_masks(corners: Int64[Tensor, "B 2"], box: int, height: int, width: int) 
     down, across = torch.arange(height), torch.arange(width)
     row, column = corners[:, :1], corners[:, 1:]
     return ((down >= row) & (down < row + box))[:, :, None] & ((across >= column) & (across < column + box))[:, None]
+
+
+def recovery(
+    predict: Callable[[Images], Int64[Tensor, " B"]],
+    x: Images,
+    before: Int64[Tensor, " B"],
+    corners: Int64[Tensor, "B 2"],
+    *,
+    box: int = BOX,
+    seed: int = 0,
+) -> Float[Tensor, " B"]:
+    """1 where the prediction goes back to that of the clean image when a box is removed, else 0.
+
+    Args:
+        predict: images -> classes.
+        x: images with a patch.
+        before: the predicted classes of the clean images.
+        corners: upper left corner of the box that is removed, by noisy linear imputation.
+        box: its side in pixels.
+        seed: of the noise.
+
+    Returns:
+        A number for each image.
+
+    Example:
+        >>> x = torch.zeros(1, 1, 6, 6)
+        >>> x[..., 1:3, 1:3] = 1
+        >>> dark = lambda x: (x.amax((1, 2, 3)) < 0.5).long()
+        >>> recovery(dark, x, torch.tensor([1]), torch.tensor([[1, 1]]), box=2).item()
+        1.0
+    """
+    gone = box_masks(corners, box, *x.shape[2:]).to(x.device)
+    return (predict(impute_linearly(x, gone, seed=seed)) == before).double()
 
 
 def localisation(maps: Float[Tensor, "B H W"], masks: Bool[Tensor, "B H W"]) -> dict[str, Float[Tensor, " B"]]:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from dubium.errors import OptionError
 from dubium.evaluation.metrics.blurring import pixel_ranks
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
+from dubium.evaluation.metrics.removal import removal_order
 from dubium.evaluation.metrics.scoring import Uncertainty
 from dubium.evaluation.ranks import rank_correlation
 from dubium.evaluation.statistics import Array
@@ -19,12 +20,20 @@ from dubium.types import Images, Posterior
 
 HIGHER_IS_BETTER = {
     "cascade": False,
+    "top5": False,
+    "bottom-cascade": False,
+    "bottom-top5": False,
+    "emprt": True,
+    "kinds": None,
+    "kinds-top5": None,
     "halves": True,
     "repeatability": True,
     "effective-pixels": None,
     "deletion": False,
     "insertion": True,
 }
+TOP = 0.05  # of the pixels: the top of a map
+BINS = 100  # of a map's values, in its histogram
 BASELINE = 10.0  # sigma of the image that pixels are deleted to, and inserted into
 
 
@@ -39,6 +48,68 @@ def rank_agreement(a: Float[Tensor, "B H W"], b: Float[Tensor, "B H W"]) -> Floa
     first, second = (maps.detach().double().flatten(1).numpy(force=True) for maps in (a, b))
     scores = [rank_correlation(*rows) for rows in zip(first, second, strict=True)]
     return torch.tensor(scores, dtype=torch.float64)
+
+
+def top_overlap(
+    a: Float[Tensor, "B H W"], b: Float[Tensor, "B H W"], *, fraction: float = TOP, seed: int = 0
+) -> Float[Tensor, " B"]:
+    """Which part of the highest pixels two maps of each image share; `fraction` by chance.
+
+    Equal pixels are ordered at random, each map by itself: maps that share zeros share nothing but chance there.
+
+    Args:
+        a: maps of some images.
+        b: other maps of the same images.
+        fraction: of the pixels, that counts as the top.
+        seed: of the order of equal pixels.
+
+    Returns:
+        From 0 to 1 for each image.
+
+    Example:
+        >>> maps = torch.arange(100.0).view(1, 10, 10)
+        >>> top_overlap(maps, maps).item(), top_overlap(maps, -maps).item()
+        (1.0, 0.0)
+    """
+    count = max(1, round(fraction * a[0].numel()))
+    first, second = (removal_order(maps, seed=seed + n) < count for n, maps in enumerate((a, b)))
+    return (first & second).flatten(1).sum(1).double() / count
+
+
+def histogram_entropy(maps: Float[Tensor, "B H W"], bins: int = BINS) -> Float[Tensor, " B"]:
+    """Entropy in nats of the histogram of each map's values between its lowest and its highest; 0 for a flat map.
+
+    Example:
+        >>> histogram_entropy(torch.tensor([[[0.0, 0.0, 1.0, 1.0]]])).item()  # doctest: +ELLIPSIS
+        0.693...
+    """
+    flat = maps.double().flatten(1)
+    low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
+    place = ((flat - low) / (high - low).clamp_min(1e-300) * bins).long().clamp_max(bins - 1)
+    counts = torch.zeros(len(flat), bins, dtype=torch.float64).scatter_add(1, place, torch.ones_like(flat))
+    entropy: Tensor = torch.special.entr(counts / flat.shape[1]).sum(1)
+    return entropy
+
+
+def entropy_rise(maps: Float[Tensor, "B H W"], randomised: Float[Tensor, "B H W"]) -> Float[Tensor, " B"]:
+    """The efficient randomisation test (eMPRT; Hedstroem et al., 2024, arXiv:2401.06465).
+
+    How much more complex the map is once all weights are random, as a part of its own complexity: a map that speaks of
+    what was learned loses its structure, so that its histogram's entropy rises. Below 0 where it falls.
+
+    Args:
+        maps: of the networks as they are.
+        randomised: of the same images and networks with random weights.
+
+    Returns:
+        The relative rise for each image.
+
+    Example:
+        >>> entropy_rise(torch.tensor([[[0.0, 0.0, 0.0, 1.0]]]), torch.arange(4.0).view(1, 1, 4)).item() > 1
+        True
+    """
+    before = histogram_entropy(maps)
+    return (histogram_entropy(randomised) - before) / before.clamp_min(1e-12)
 
 
 def effective_pixels(maps: Float[Tensor, "B H W"]) -> Float[Tensor, " B"]:

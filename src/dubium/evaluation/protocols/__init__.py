@@ -12,9 +12,11 @@ from dubium.choices import SCALES
 from dubium.errors import lookup
 from dubium.evaluation.protocols.anomaly import anomaly_options, evaluate_anomaly
 from dubium.evaluation.protocols.blurring import blurring_options, evaluate_blurring
+from dubium.evaluation.protocols.causes import causes_options, evaluate_causes
 from dubium.evaluation.protocols.evaluation import Evaluation
 from dubium.evaluation.protocols.masks import evaluate_masks, mask_options
 from dubium.evaluation.protocols.mitigation import evaluate_mitigation, mitigation_options
+from dubium.evaluation.protocols.removal import evaluate_removal, removal_options
 from dubium.evaluation.protocols.sanity import evaluate_sanity, sanity_options
 
 __all__ = ["PROTOCOLS", "Evaluation", "EvaluationProtocol", "run_protocol"]
@@ -27,11 +29,14 @@ class EvaluationProtocol:
     options: Callable[..., Any]  # (scale, data, **changes) -> the protocol's options
     evaluate: Callable[[Evaluation, Any], dict[str, Any]]  # writes the evaluation's folder, returns its summary
     split: str = "test"  # of a dataset, where the user names none
+    needs_posterior: bool = True  # or it trains networks of its own
 
 
 PROTOCOLS: dict[str, EvaluationProtocol] = {
     "blurring": EvaluationProtocol(blurring_options, evaluate_blurring),
     "anomaly": EvaluationProtocol(anomaly_options, evaluate_anomaly),
+    "removal": EvaluationProtocol(removal_options, evaluate_removal),
+    "causes": EvaluationProtocol(causes_options, evaluate_causes, needs_posterior=False),
     "masks": EvaluationProtocol(mask_options, evaluate_masks),
     "mitigation": EvaluationProtocol(mitigation_options, evaluate_mitigation, split="train"),
     "sanity": EvaluationProtocol(sanity_options, evaluate_sanity),

@@ -1,6 +1,6 @@
 """Anomaly detection with planted patches."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -10,16 +10,15 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from dubium.data import Dataset
-from dubium.evaluation.metrics.anomaly import BOX, FOUND, best_boxes, box_iou, plant
-from dubium.evaluation.metrics.scoring import scorer
-from dubium.evaluation.protocols.evaluation import Evaluation, metric_name, other_split
+from dubium.evaluation.metrics.anomaly import BOX, FOUND, best_boxes, box_iou, plant, recovery
+from dubium.evaluation.metrics.scoring import predictor, scorer
+from dubium.evaluation.protocols.evaluation import Evaluation, mean_measurements, other_split
 from dubium.evaluation.protocols.images import compute_maps, labels_at
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import PLANTED_SHARD, ShardStore, method_shard
-from dubium.evaluation.statistics import mean
 from dubium.evaluation.summary import EvaluationSummary, Measurement
 from dubium.ranking import most_uncertain
-from dubium.types import Images, Kind
+from dubium.types import Images
 
 DONORS = 2000  # images that patches are drawn from
 EXAMPLES = 6  # images that figures show
@@ -52,13 +51,22 @@ def evaluate_anomaly(evaluation: Evaluation, options: AnomalyOptions) -> dict[st
     settings = {**evaluation.settings(), **vars(options), "patches": f"{source.name}:{source.split}"}
     store = ShardStore.open(evaluation.out, settings)
     planted = store.compute_tensors(PLANTED_SHARD, partial(_plant_patches, evaluation, options, source))
-    corners = planted["corners"]
+    corners, clean = planted["corners"], evaluation.data.batch(planted["index"])
+    predict = predicted_classes(evaluation)
+    before, fooled = predict(clean), predict(clean) != predict(planted["x"])
     measurements: dict[str, dict[str, Measurement]] = {}
+    recovers = partial(recovery, predict, planted["x"][fooled], before[fooled], box=options.box, seed=evaluation.seed)
     for label, maps in compute_maps(evaluation, store, planted["x"]).items():
         measurements[label] = {}
         for kind in evaluation.kinds:
-            iou = box_iou(best_boxes(maps[kind], options.box), corners, options.box)
-            measurements[label] |= mean_measurements({"iou": iou, "ada": (iou > FOUND).double()}, kind)
+            boxes = best_boxes(maps[kind], options.box)
+            iou = box_iou(boxes, corners, options.box)
+            values = {"iou": iou, "ada": (iou > FOUND).double()}
+            values |= {"recovery": recovers(boxes[fooled])} if fooled.any() else {}
+            measurements[label] |= mean_measurements(values, kind)
+    notes = [f"{int(fooled.sum())} of {len(fooled)} patches change the prediction: `recovery` is about these."]
+    if fooled.any():
+        notes.append(f"With the planted box removed, `recovery` is {float(recovers(corners[fooled]).mean()):.3g}.")
     images = {
         "index": planted["index"].tolist(),
         "label": labels_at(evaluation.data, planted["index"]),
@@ -66,9 +74,10 @@ def evaluate_anomaly(evaluation: Evaluation, options: AnomalyOptions) -> dict[st
         "column": corners[:, 1].tolist(),
         "before": planted["before"].tolist(),
         "after": planted["after"].tolist(),
+        "index/recovery": planted["index"][fooled].tolist(),
     }
     settings["methods"] = evaluation.method_labels()
-    return EvaluationSummary("anomaly", settings, images, measurements).write(evaluation.out)
+    return EvaluationSummary("anomaly", settings, images, measurements, notes=notes).write(evaluation.out)
 
 
 def _plant_patches(evaluation: Evaluation, options: AnomalyOptions, source: Dataset) -> dict[str, Tensor]:
@@ -86,10 +95,10 @@ def _plant_patches(evaluation: Evaluation, options: AnomalyOptions, source: Data
     return {name: value[kept] for name, value in found.items()}
 
 
-def mean_measurements(values: Mapping[str, Tensor], kind: Kind) -> dict[str, Measurement]:
-    """Metrics that are means over images, higher being better."""
-    arrays = {name: value.numpy(force=True) for name, value in values.items()}
-    return {metric_name(name, kind): Measurement(array, mean, array, True) for name, array in arrays.items()}
+def predicted_classes(evaluation: Evaluation) -> Callable[[Images], Int64[Tensor, " B"]]:
+    """A function that gives the likeliest class of each image."""
+    predict = predictor(evaluation.posterior)
+    return lambda x: predict(x).probs.argmax(1)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,7 @@ from dubium.evaluation.metrics.blurring import (
     sigma_grid,
 )
 from dubium.evaluation.metrics.scoring import scorer
+from dubium.evaluation.protocols.blurring_truth import compute_truth, fraction_key, truth_measurements
 from dubium.evaluation.protocols.evaluation import Evaluation, MethodShard, metric_name, run_method_shards
 from dubium.evaluation.protocols.images import ChosenImages, choose_images, map_maker
 from dubium.evaluation.protocols.options import change_options
@@ -59,7 +60,8 @@ def evaluate_blurring(evaluation: Evaluation, options: BlurringOptions) -> dict[
     """Blur the pixels that each method ranks highest, and write how much of the uncertainty goes.
 
     Returns:
-        What is in `summary.json`; `curves[method]["2%"]` has the median URR at each step, with its band.
+        What is in `summary.json`; `curves[method]["2%"]` has the median URR at each step, with its band, and where
+        labels are known the accuracy and the true class's mean probability at a few steps of the same curve.
     """
     settings = {**evaluation.settings(), **vars(options), "fractions": list(options.fractions)}
     store = ShardStore.open(evaluation.out, settings)
@@ -74,13 +76,19 @@ def evaluate_blurring(evaluation: Evaluation, options: BlurringOptions) -> dict[
             notes.append(f"{int((~kept).sum())} images with no {kind} uncertainty are left out.")
         images |= {**chosen.columns(), metric_name("uncertainty", kind): chosen.scores.tolist()}
         blur = partial(_blur_shard, store, chosen, options)
-        for label, shards in run_method_shards(evaluation, blur, len(chosen), f"blurring images ({kind})").items():
+        blurred = run_method_shards(evaluation, blur, len(chosen), f"blurring images ({kind})")
+        truth = compute_truth(evaluation, store, chosen, options) if evaluation.data.labels is not None else {}
+        for label, shards in blurred.items():
             for fraction in options.fractions:
                 rates, at = shard_rates(shards, fraction)[kept], f"{100 * fraction:g}%"
                 measurements[label] |= blurring_measurements(rates, at, kind)
                 middle, low, high = band(rates, median)
                 interval = {"value": middle.tolist(), "low": low.tolist(), "high": high.tolist()}
                 curves[label][metric_name(at, kind)] = interval
+                if label in truth:
+                    columns = {name: values[kept] for name, values in truth[label][fraction_key(fraction)].items()}
+                    measurements[label] |= truth_measurements(columns, at, kind)
+                    curves[label][metric_name(at, kind)] |= {name: c.mean(0).tolist() for name, c in columns.items()}
         store.compute_tensors(example_shard(kind), partial(_example_images, chosen))
     settings["methods"] = evaluation.method_labels()
     summary = EvaluationSummary("blurring", settings, images, measurements, notes=notes, extra={"curves": curves})
@@ -102,7 +110,7 @@ def blurring_measurements(rates: Array, at: str, kind: Kind) -> dict[str, Measur
 
 def shard_rates(shards: Sequence[Mapping[str, Any]], fraction: float) -> Array:
     """URR of every image at every step."""
-    return reduction_rates(np.concatenate([np.array(shard[_fraction_key(fraction)]["curves"]) for shard in shards]))
+    return reduction_rates(np.concatenate([np.array(shard[fraction_key(fraction)]["curves"]) for shard in shards]))
 
 
 def _blur_shard(
@@ -134,13 +142,9 @@ def curve_values(
             search=options.search,
         )
     return {
-        _fraction_key(fraction): {"sigma": result.sigma.tolist(), "curves": result.curves.tolist()}
+        fraction_key(fraction): {"sigma": result.sigma.tolist(), "curves": result.curves.tolist()}
         for fraction, result in zip(options.fractions, found, strict=True)
     }
-
-
-def _fraction_key(fraction: float) -> str:
-    return f"{fraction:g}"
 
 
 def _example_images(chosen: ChosenImages) -> dict[str, Tensor]:
@@ -165,7 +169,7 @@ def read_blurring_examples(store: ShardStore, settings: Mapping[str, Any]) -> di
     for label in settings["methods"]:
         name = method_shard(label, 0, kind)
         maps = store.read_tensors(name)[kind][: len(x)]
-        values = store.read_values(name)[_fraction_key(fraction)]
+        values = store.read_values(name)[fraction_key(fraction)]
         sigma, curves = (torch.tensor(values[key])[: len(x)] for key in ("sigma", "curves"))
         examples[label] = BlurringExample(x, maps, sigma, curves)
     return examples

@@ -1,15 +1,18 @@
 """What every protocol works with, and how its parts are handed to an executor."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import torch
+from torch import Tensor
 
 from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError
 from dubium.evaluation.methods import LabelledMethod
+from dubium.evaluation.statistics import mean
+from dubium.evaluation.summary import Measurement
 from dubium.executor import Executor, in_turn
 from dubium.types import Kind, Posterior
 
@@ -39,6 +42,7 @@ class Evaluation:
     other_data: Dataset | None = None  # see `other_split`
     on_step: StepListener = ignore_step
     executor: Executor = in_turn  # where parts of the work are done
+    map_folder: Path | None = None  # maps that several evaluations of the same posterior share
 
     def settings(self) -> dict[str, object]:
         """What all shards of a folder have in common; the methods are not, since more may be added."""
@@ -79,6 +83,12 @@ def other_split(evaluation: Evaluation, name: str | None = None) -> Dataset:
 def metric_name(metric: str, kind: Kind) -> str:
     """The plain name is the epistemic kind."""
     return metric if kind == "epistemic" else f"{metric}/{kind}"
+
+
+def mean_measurements(values: Mapping[str, Tensor], kind: Kind) -> dict[str, Measurement]:
+    """Metrics that are means over images, higher being better."""
+    arrays = {name: value.double().numpy(force=True) for name, value in values.items()}
+    return {metric_name(name, kind): Measurement(array, mean, array, True) for name, array in arrays.items()}
 
 
 class MethodShard(NamedTuple):

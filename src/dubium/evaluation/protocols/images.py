@@ -22,6 +22,7 @@ from dubium.evaluation.protocols.evaluation import (
     run_method_shards,
     shard_slices,
 )
+from dubium.evaluation.protocols.shared_maps import shared_maps
 from dubium.evaluation.shards import ShardStore, method_shard, score_shard
 from dubium.ranking import most_uncertain
 from dubium.types import Images, Kind
@@ -96,6 +97,8 @@ def map_maker(
     evaluation: Evaluation, method: LabelledMethod, x: Images, kinds: Sequence[Kind]
 ) -> Callable[[], dict[str, Tensor]]:
     """A function that explains the images, for a store to call if it has no maps of them."""
+    if evaluation.map_folder is not None:
+        return partial(shared_maps, evaluation, method, x, kinds)
     return partial(explain_maps, evaluation.posterior, x, method, kinds, seed=evaluation.seed)
 
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from dubium.data import Dataset
 from dubium.errors import ImagesError, OptionError
 from dubium.evaluation.metrics.anomaly import localisation
-from dubium.evaluation.protocols.anomaly import mean_measurements
-from dubium.evaluation.protocols.evaluation import Evaluation
+from dubium.evaluation.protocols.evaluation import Evaluation, mean_measurements
 from dubium.evaluation.protocols.images import compute_maps, labels_at
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import ShardStore

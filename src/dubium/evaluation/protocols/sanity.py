@@ -1,53 +1,48 @@
 """The checks of `metrics.sanity` and `metrics.randomisation` on a posterior's most uncertain images."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from dubium.data import Dataset
-from dubium.errors import OptionError
+from dubium.errors import OptionError, lookup
 from dubium.evaluation.methods import explain_maps
-from dubium.evaluation.metrics.randomisation import Randomised
-from dubium.evaluation.metrics.sanity import (
-    HIGHER_IS_BETTER,
-    area_left,
-    effective_pixels,
-    halves,
-    rank_agreement,
-    redrawn,
-    uncertainty_curves,
-)
-from dubium.evaluation.metrics.scoring import scorer
+from dubium.evaluation.metrics.sanity import HIGHER_IS_BETTER
 from dubium.evaluation.protocols.evaluation import Evaluation, MethodShard, metric_name, run_method_shards
 from dubium.evaluation.protocols.images import ChosenImages, choose_images, map_maker
 from dubium.evaluation.protocols.options import change_options
+from dubium.evaluation.protocols.sanity_checks import CHECK_FUNCTIONS, CHECKS, PAIR, STAGES, Subject
 from dubium.evaluation.shards import ShardStore, method_shard
 from dubium.evaluation.statistics import mean
 from dubium.evaluation.summary import EvaluationSummary, Measurement
-from dubium.types import Images, Kind, Posterior
-
-STAGES = (0.25, 0.5, 0.75, 1.0)
-STEPS = 21
+from dubium.types import Kind, Posterior
 
 
 @dataclass(frozen=True)
 class SanityOptions:
-    """How many images, of how many candidates (None: all), and how many draws of the posterior are compared."""
+    """How many images, of how many candidates (None: all), which checks, and how many draws each.
+
+    `draws` are of the posterior, for `repeatability`; `redraws` of random weights, whose values are averaged.
+    """
 
     images: int = 50
     candidates: int | None = 2000
     draws: int = 2
+    checks: tuple[str, ...] = CHECKS
+    stages: tuple[float, ...] = STAGES
+    redraws: int = 2
 
 
 def sanity_options(scale: str, _data: Dataset, **changes: Any) -> SanityOptions:
     """Not the paper's: 50 images for a CPU, 200 where time allows, a handful for a test."""
+    for check in changes.get("checks", ()):
+        lookup("check", dict.fromkeys(CHECKS), check)
     if scale == "smoke":
-        return change_options(SanityOptions(images=3, candidates=24, draws=1), changes)
+        return change_options(SanityOptions(images=3, candidates=24, draws=1, redraws=1), changes)
     large = scale == "paper"
     return change_options(SanityOptions(images=200 if large else 50, candidates=None if large else 2000), changes)
 
@@ -58,12 +53,13 @@ def evaluate_sanity(evaluation: Evaluation, options: SanityOptions) -> dict[str,
     Returns:
         What is in `summary.json`.
     """
-    settings = {**evaluation.settings(), **vars(options)}
+    listed = {"checks": list(options.checks), "stages": list(options.stages)}
+    settings = {**evaluation.settings(), **vars(options), **listed}
     store = ShardStore.open(evaluation.out, settings)
     measurements: dict[str, dict[str, Measurement]] = {label: {} for label in evaluation.method_labels()}
     notes: list[str] = []
     images: dict[str, list[Any]] = {}
-    if len(evaluation.posterior) < 4:
+    if "repeat" in options.checks and len(evaluation.posterior) < 4:
         notes.append("A half of fewer than four networks has one, which has no epistemic uncertainty: no `halves`.")
     for kind in evaluation.kinds:
         candidates = choose_images(evaluation, store, kind, options.images, options.candidates)
@@ -87,14 +83,19 @@ def _check_shard(
     name = method_shard(shard.method.label, shard.rows.start, chosen.kind)
 
     def compute() -> dict[str, Any]:
-        x, kind, posterior = chosen.batch(shard.rows), chosen.kind, evaluation.posterior
-        maps = store.compute_tensors(name, map_maker(evaluation, shard.method, x, [kind]))[kind]
+        x, kind = chosen.batch(shard.rows), chosen.kind
+        kinds = list(dict.fromkeys([kind, *(PAIR if "kinds" in options.checks else ())]))
+        maps = store.compute_tensors(name, map_maker(evaluation, shard.method, x, kinds))
 
         def explain_posterior(other: Posterior, seed: int) -> Tensor:
             return explain_maps(other, x, shard.method, [kind], seed=seed)[kind]
 
-        checks = map_checks(posterior, maps, explain_posterior, seed=evaluation.seed, draws=options.draws)
-        return {**checks, **curve_checks(posterior, x, maps, kind)}
+        subject = Subject(evaluation.posterior, x, maps, kind, evaluation.seed)
+        return {
+            metric: value.tolist()
+            for check in options.checks
+            for metric, value in CHECK_FUNCTIONS[check](subject, explain_posterior, options).items()
+        }
 
     return store.compute_values(name, compute)
 
@@ -107,43 +108,3 @@ def sanity_measurements(shards: Sequence[Mapping[str, Any]], kind: Kind) -> dict
         higher = HIGHER_IS_BETTER[metric.partition("@")[0]]
         measurements[metric_name(metric, kind)] = Measurement(values, mean, values, higher)
     return measurements
-
-
-def map_checks(
-    posterior: Posterior,
-    maps: Tensor,
-    explain_posterior: Callable[[Posterior, int], Tensor],
-    *,
-    seed: int,
-    draws: int,
-) -> dict[str, list[float]]:
-    """Checks that compare maps (B, H, W) with those of other posteriors, or look at the maps alone.
-
-    Args:
-        explain_posterior: gives maps of the same images for another posterior and a seed.
-        seed: of the randomised weights; the maps of other posteriors take the seeds after it.
-        draws: of the posterior, that `repeatability` compares.
-    """
-    values: dict[str, Tensor] = {}
-    for fraction in STAGES:
-        randomised = explain_posterior(Randomised(posterior, fraction, seed), seed + 1)
-        values[f"cascade@{100 * fraction:g}%"] = rank_agreement(maps, randomised)
-    if len(posterior) >= 4:
-        first, second = halves(posterior)
-        values["halves"] = rank_agreement(explain_posterior(first, seed + 1), explain_posterior(second, seed + 2))
-    if len(posterior) > 1:
-        others = [explain_posterior(redrawn(posterior, draw), seed + 1 + draw) for draw in range(draws)]
-        values["repeatability"] = torch.stack([rank_agreement(maps, other) for other in others]).mean(0)
-    values["effective-pixels"] = effective_pixels(maps)
-    return {name: value.tolist() for name, value in values.items()}
-
-
-def curve_checks(posterior: Posterior, x: Images, maps: Tensor, kind: Kind) -> dict[str, list[float]]:
-    """Areas under the deletion and insertion curves."""
-    uncertainty, fractions = scorer(posterior, kind), [step / (STEPS - 1) for step in range(STEPS)]
-    before = uncertainty(x).numpy()
-    values = {}
-    for name in ("deletion", "insertion"):
-        curves = uncertainty_curves(uncertainty, x, maps, fractions, insert=name == "insertion")
-        values[name] = area_left(curves.numpy(), before).tolist()
-    return values

@@ -13,8 +13,9 @@ def as_posterior(obj: Any, samples: int | None = None, seed: int = 0) -> Posteri
     """Turn an object into a posterior: a sized, repeatable collection of networks.
 
     Args:
-        obj: a list of networks or any `Posterior`; a fitted `laplace.Laplace`; a model of torch-uncertainty or
-            bayesian-torch; or a function `sample(i) -> network`. It is not changed.
+        obj: a list of networks or any `Posterior`; a fitted `laplace.Laplace`; a model of torch-uncertainty,
+            bayesian-torch or probly; a pair (network, state) of the library posteriors, or (network, list of states);
+            or a function `sample(i) -> network`. It is not changed.
         samples: the number of networks to draw, for objects that are drawn from: by default the object's own number,
             or 20.
         seed: of the draws.
@@ -27,7 +28,7 @@ def as_posterior(obj: Any, samples: int | None = None, seed: int = 0) -> Posteri
     (2, 20)
     """
     if isinstance(obj, list | tuple):
-        return obj
+        return from_collection(obj, samples, seed)
     if isinstance(obj, nn.ModuleList):
         return list(obj)
     if comes_from(obj, "laplace"):
@@ -36,6 +37,13 @@ def as_posterior(obj: Any, samples: int | None = None, seed: int = 0) -> Posteri
         return from_laplace(obj, samples or 20, seed)
     if isinstance(obj, nn.Module):
         return from_module(obj, samples, seed)
+    if comes_from(obj, "posteriors"):
+        raise PosteriorTypeError(LONELY_STATE.format(name=type(obj).__name__))
+    if comes_from(obj, "skorch"):
+        raise PosteriorTypeError(
+            f"The posterior is a skorch {type(obj).__name__}, which holds one network: give a list of such networks, "
+            "[net.module_.eval() for net in nets]; of one with dropout, dubium.posteriors.MCDropout(net.module_)."
+        )
     if isinstance(obj, Posterior) and not isinstance(obj, str | bytes | dict | set | Tensor):
         return obj
     if callable(obj) and not isinstance(obj, type):
@@ -43,9 +51,28 @@ def as_posterior(obj: Any, samples: int | None = None, seed: int = 0) -> Posteri
         return Drawn(obj, count, seed)
     raise PosteriorTypeError(
         f"The posterior is a {type(obj).__name__}; expected a list of networks, a posterior of dubium.posteriors, a "
-        "laplace.Laplace, a model of torch-uncertainty or bayesian-torch, or a function sample(i) -> network. A "
-        "generator can be read only once: pass list(...)."
+        "laplace.Laplace, a model of torch-uncertainty, bayesian-torch or probly, or a function sample(i) -> network. "
+        "A generator can be read only once: pass list(...)."
     )
+
+
+LONELY_STATE = (
+    "The posterior is a {name} of the library posteriors, which holds weights but no network. Give both: "
+    "(network, state), or of a chain (network, [state, state, ...])."
+)
+
+
+def from_collection(obj: list[Any] | tuple[Any, ...], samples: int | None, seed: int) -> Posterior:
+    """A list or tuple of networks as it is; a pair of a network and what the library posteriors learnt about it."""
+    if obj and comes_from(obj[0], "posteriors"):
+        raise PosteriorTypeError(LONELY_STATE.format(name=f"{type(obj).__name__} of {type(obj[0]).__name__}"))
+    if len(obj) == 2 and isinstance(obj[0], nn.Module):
+        states = obj[1] if isinstance(obj[1], list | tuple) else [obj[1]]
+        if states and all(comes_from(state, "posteriors") for state in states):
+            from dubium.posteriors.adapters.states import from_states
+
+            return from_states(obj[0], states, samples or 20, seed)
+    return obj
 
 
 def from_module(model: nn.Module, samples: int | None, seed: int) -> Posterior:
@@ -55,6 +82,10 @@ def from_module(model: nn.Module, samples: int | None, seed: int) -> Posterior:
         from dubium.posteriors.adapters.bayesian_torch import from_bayesian_torch
 
         return from_bayesian_torch(model, samples or 20, seed)
+    if "probly" in libraries:
+        from dubium.posteriors.adapters.probly import from_probly
+
+        return from_probly(model, samples or 20, seed)
     if "torch_uncertainty" in libraries or comes_from(model, "torch_uncertainty"):
         from dubium.posteriors.adapters.torch_uncertainty import from_torch_uncertainty
 

@@ -9,7 +9,9 @@ from dubium.evaluation.summary import read_summary
 from dubium.files import written_atomically
 from dubium.report.protocols.anomaly import anomaly_figures
 from dubium.report.protocols.blurring import blurring_figures
+from dubium.report.protocols.causes import causes_figures
 from dubium.report.protocols.mitigation import mitigation_figures
+from dubium.report.protocols.removal import removal_figures
 from dubium.report.protocols.sanity import sanity_figures
 
 if TYPE_CHECKING:
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 FIGURES: dict[str, Callable[[ShardStore, Mapping[str, Any]], "dict[str, Figure]"]] = {
     "blurring": blurring_figures,
     "anomaly": anomaly_figures,
+    "removal": removal_figures,
+    "causes": causes_figures,
     "mitigation": mitigation_figures,
     "sanity": sanity_figures,
 }

@@ -10,6 +10,7 @@ from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.evaluation.protocols.blurring import BlurringExample, read_blurring_examples
 from dubium.evaluation.shards import ShardStore, file_name
 from dubium.figures import overlay, picture
+from dubium.report.protocols.colours import method_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -28,7 +29,6 @@ def blurring_figures(store: ShardStore, summary: Mapping[str, Any]) -> dict[str,
 
 def urr_figure(curves: dict[str, dict[str, Any]], pixels: int) -> "Figure":
     """What is left of the uncertainty (median, 95 % band) against the pixels blurred, one panel for each fraction."""
-    from matplotlib import colormaps
     from matplotlib.figure import Figure
 
     panels = list(next(iter(curves.values())))
@@ -38,17 +38,10 @@ def urr_figure(curves: dict[str, dict[str, Any]], pixels: int) -> "Figure":
         for index, (method, by_panel) in enumerate(curves.items()):
             found = by_panel[panel]
             steps = range(len(found["value"]))
-            colour = "0.45" if method == "random" else colormaps["tab10"](index % 10)
-            axis.plot(
-                steps,
-                [1 - v for v in found["value"]],
-                color=colour,
-                label=method,
-                ls=":" if method == "random" else "-",
-            )
-            axis.fill_between(
-                steps, [1 - v for v in found["high"]], [1 - v for v in found["low"]], color=colour, alpha=0.12, lw=0
-            )
+            style = method_style(method, index)
+            axis.plot(steps, [1 - v for v in found["value"]], label=method, **style)
+            low, high = ([1 - v for v in found[end]] for end in ("high", "low"))
+            axis.fill_between(steps, low, high, color=style["color"], alpha=0.12, lw=0)
         axis.set(
             xlabel=f"pixels blurred (of {pixels})",
             ylabel="uncertainty left, median",

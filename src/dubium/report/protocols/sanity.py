@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dubium.evaluation.shards import ShardStore
+from dubium.report.protocols.colours import method_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -21,7 +22,7 @@ def cascade_figure(results: Mapping[str, Mapping[str, Any]], suffix: str) -> "Fi
 
     figure = Figure(figsize=(5.2, 3.8), layout="constrained")
     axis = figure.subplots()
-    for method, metrics in results.items():
+    for index, (method, metrics) in enumerate(results.items()):
         found = {
             name: value
             for name, value in metrics.items()
@@ -33,9 +34,8 @@ def cascade_figure(results: Mapping[str, Mapping[str, Any]], suffix: str) -> "Fi
             [0.0, *(v["value"] - v["low"] for v in found.values())],
             [0.0, *(v["high"] - v["value"] for v in found.values())],
         ]
-        axis.errorbar(
-            at, middle, yerr=errors, label=method, ls=":" if method == "random" else "-", marker="o", ms=3, capsize=2
-        )
+        style = method_style(method, index)
+        axis.errorbar(at, middle, yerr=errors, label=method, marker="o", ms=3, capsize=2, **style)
     axis.axhline(0, color="0.7", lw=0.8)
     axis.set(xlabel="layers randomised, from the output (%)", ylabel="rank correlation with the original map")
     axis.legend(fontsize=7, frameon=False)

@@ -1,0 +1,122 @@
+"""What a method does with a posterior: UA-Backprop goes through each network's logits, all others explain the
+uncertainty of all networks together."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from dubium.attribution._budget import check_gradient_memory, is_large
+from dubium.attribution._context import Context
+from dubium.attribution._prepared import predict_logits
+from dubium.attribution._resolve import Method, check_options, resolve_method
+from dubium.attribution._scaling import scale_to_scores
+from dubium.checks import check_maps
+from dubium.errors import UnknownNameError, unknown
+from dubium.posteriors.stack import stack
+from dubium.registry import ATTRIBUTORS, AUTO, CONTROLS, RECOMMENDED, RELEVANCES, UA_BACKPROP, method_names
+from dubium.shares import UncertaintyTarget, class_shares
+from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior
+from dubium.ua_backprop import UA_DEFAULTS, UABackpropOptions, ua_backprop, ua_options
+
+FULLGRAD = "fullgrad"
+
+
+class PosteriorMaps(NamedTuple):
+    """What a method finds: logits (S, B, K), maps (B, kinds, H, W), further tensors, and the options that it used."""
+
+    logits: Logits
+    maps: Maps
+    extras: Mapping[str, Tensor]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ThroughLogits:
+    """UA-Backprop: the uncertainty to each network's logits, and those to pixels by a relevance."""
+
+    relevance: Method
+    given: object  # the relevance as the user named it
+    options: UABackpropOptions
+    name = UA_BACKPROP
+    needs_gradients = True
+
+    @property
+    def uses_fullgrad(self) -> bool:
+        return self.relevance.name == FULLGRAD
+
+    def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
+        for network in networks if is_large(x) else ():
+            check_gradient_memory(network, x, context.memory)
+        explained = LogProbNetworks(networks) if self.options.of == "log-probs" else networks
+        relevance = self.relevance.prepare(explained, x, context)
+        options = self.options.for_classes(relevance.logits.shape[-1], x.shape[1])
+        maps, extras = ua_backprop(relevance, x, kinds, options, context)
+        described = {"relevance": self.given, **vars(options), **self.relevance.options}
+        if options.of == "logits":
+            del described["of"]  # results of earlier versions have the same description
+        return PosteriorMaps(relevance.logits, maps, extras, described)
+
+
+@dataclass(frozen=True)
+class LogProbNetworks:
+    """A posterior's networks with log-probabilities as their output; the softmax of these is that of the logits."""
+
+    networks: Posterior
+
+    def __len__(self) -> int:
+        return len(self.networks)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        for network in self.networks:
+            yield nn.Sequential(network, nn.LogSoftmax(-1)).eval()
+
+
+@dataclass(frozen=True)
+class OnUncertainty:
+    """An attributor of the uncertainty itself, a function of all networks' logits."""
+
+    method: Method
+
+    @property
+    def name(self) -> str:
+        return self.method.name
+
+    @property
+    def uses_fullgrad(self) -> bool:
+        return self.name == FULLGRAD
+
+    @property
+    def needs_gradients(self) -> bool:
+        """Whether flat maps would come of networks that cut the gradient; nobody knows it of a user's function."""
+        return self.name in ATTRIBUTORS and self.name not in CONTROLS
+
+    def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
+        if self.needs_gradients and is_large(x):
+            check_gradient_memory(stack(networks), x, context.memory)
+        logits = predict_logits(networks, x, context.memory)
+        if len(x) == 0:
+            return PosteriorMaps(logits, x.new_zeros(0, len(kinds), *x.shape[2:]), {}, self.method.options)
+        maps, extras = self.method(stack(networks), x, UncertaintyTarget(kinds), context)
+        check_maps(maps, self.name, (len(x), len(kinds), *x.shape[2:]))
+        if self.method.is_scaled:
+            scores = class_shares(logits).sum(-1)[[KINDS.index(kind) for kind in kinds]]
+            maps = scale_to_scores(maps, scores.T)
+        return PosteriorMaps(logits, maps, extras, self.method.options)
+
+
+def choose_method(method: object, options: Mapping[str, Any], channels: int) -> ThroughLogits | OnUncertainty:
+    """The method that a user named or gave, with its options checked."""
+    method = RECOMMENDED if isinstance(method, str) and method == AUTO else method
+    if isinstance(method, str) and method not in method_names() and ":" not in method:
+        raise UnknownNameError(unknown("method", method, method_names()))
+    if not isinstance(method, str) or method != UA_BACKPROP:
+        return OnUncertainty(resolve_method(method, ATTRIBUTORS, "method", options))
+    given = options.get("relevance", "fullgrad")
+    relevance = resolve_method(given, RELEVANCES, "relevance", {})
+    known = {"relevance": None, **UA_DEFAULTS, **relevance.options, "rescale": None}  # only FullGrad has rescale
+    check_options(UA_BACKPROP, known, options)
+    own = {name: value for name, value in options.items() if name in relevance.options}
+    chosen = ua_options({name: value for name, value in options.items() if name in UA_DEFAULTS}, channels)
+    return ThroughLogits(replace(relevance, options={**relevance.options, **own}), given, chosen)

@@ -1,0 +1,57 @@
+"""What `dubium evaluate` prints."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from dubium.registry import CONTROLS
+
+
+def print_summary(summary: Mapping[str, Any], out: Path) -> None:
+    """The results as a table, and where they are."""
+    results = summary["results"]
+    metrics = list(dict.fromkeys(metric for found in results.values() for metric in found if "-me" not in metric))
+    table = Table("method", *metrics, box=None, pad_edge=False, header_style="bold")
+    for method, found in results.items():
+        name = f"{method} (control)" if method.partition(":")[0] in CONTROLS else method
+        table.add_row(name, *(_interval_cell(found.get(metric)) for metric in metrics))
+    console = Console()
+    console.print(table)
+    for note in summary["notes"]:
+        console.print(note, highlight=False)
+    console.print(
+        f"{out / 'summary.json'}: 95 % intervals in brackets; comparisons are in comparisons.csv.", highlight=False
+    )
+
+
+def print_overview(overview: Mapping[str, Any], out: Path) -> None:
+    """A row for each metric, a column for each method: value and rank; `=`: not significantly worse than the first."""
+    methods = list(dict.fromkeys(cell["method"] for cell in overview["cells"]))
+    controls = {cell["method"] for cell in overview["cells"] if cell["control"]}
+    heads = [f"{method} (control)" if method in controls else method for method in methods]
+    table = Table("metric", *heads, box=None, pad_edge=False, header_style="bold")
+    by_metric: dict[str, dict[str, Any]] = {}
+    for cell in overview["cells"]:
+        by_metric.setdefault(f"{cell['protocol']} {cell['metric']}", {})[cell["method"]] = cell
+    for metric, found in by_metric.items():
+        table.add_row(metric, *(_rank_cell(found.get(method)) for method in methods))
+    ranks = overview["mean ranks"]
+    table.add_row("mean rank", *(f"{ranks[method]:.1f}" if method in ranks else "" for method in methods))
+    console = Console()
+    console.print(table)
+    console.print("Ranks in brackets; = is not significantly worse than the first (Holm).", highlight=False)
+    console.print(f"{out / 'overview.json'}, overview.csv, and a folder for each protocol.", highlight=False)
+
+
+def _rank_cell(cell: Mapping[str, Any] | None) -> str:
+    if cell is None:
+        return ""
+    rank = "" if cell["rank"] is None else f" [{cell['rank']}{'=' * cell['level']}]"
+    return f"{cell['value']:.3g}{rank}".replace("[", r"\[")
+
+
+def _interval_cell(found: Mapping[str, float] | None) -> str:
+    return "" if found is None else f"{found['value']:.3g} [{found['low']:.3g}, {found['high']:.3g}]"

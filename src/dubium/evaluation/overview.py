@@ -1,0 +1,94 @@
+"""One table over several protocols: who is first in which metric, and who cannot be told from the first."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dubium.registry import CONTROLS
+
+LEVEL = 0.05  # of the corrected p below which a difference is significant
+KEY_METRICS: dict[str, tuple[str, ...]] = {
+    "blurring": ("murr@2%", "auc-urr@2%", "murr@5%", "auc-urr@5%", "accuracy@2%", "true-probability@2%"),
+    "removal": ("srg/blur", "srg/mean", "srg/linear", "true-probability@5%/linear"),
+    "anomaly": ("iou", "ada", "recovery"),
+    "causes": ("own-other@strict/aleatoric", "own-other@strict", "own-other@loose/aleatoric", "own-other@loose"),
+    "sanity": ("kinds", "kinds-top5", "top5@100%", "cascade@100%", "emprt"),
+}
+"""The metrics of each protocol that a reader should see first. Those without a better direction have no ranks."""
+
+
+@dataclass(frozen=True)
+class OverviewCell:
+    """One method in one metric; `rank` counts from 1, and None where no direction is better.
+
+    `level`: no significant difference from the first; `beats` and `loses_to` name the methods that do differ.
+    """
+
+    protocol: str
+    metric: str
+    method: str
+    value: float
+    low: float
+    high: float
+    rank: int | None
+    level: bool
+    beats: tuple[str, ...]
+    loses_to: tuple[str, ...]
+
+    @property
+    def is_control(self) -> bool:
+        return is_control(self.method)
+
+
+def is_control(label: str) -> bool:
+    """Whether a method's label is that of a map that knows nothing of the networks."""
+    return label.partition(":")[0] in CONTROLS
+
+
+def overview_cells(summary: Mapping[str, Any], metrics: Sequence[str] | None = None) -> list[OverviewCell]:
+    """The key metrics of one protocol's summary, method by method."""
+    cells = []
+    for metric in KEY_METRICS.get(summary["protocol"], ()) if metrics is None else metrics:
+        found = {method: values[metric] for method, values in summary["results"].items() if metric in values}
+        if found:
+            cells += _metric_cells(summary, metric, found)
+    return cells
+
+
+def _metric_cells(
+    summary: Mapping[str, Any], metric: str, found: Mapping[str, Mapping[str, float]]
+) -> list[OverviewCell]:
+    better = summary["better"].get(metric)
+    order = sorted(found, key=lambda method: found[method]["value"], reverse=better == "higher")
+    wins = {method: set[str]() for method in found}
+    for row in summary["comparisons"]:
+        if better and row["metric"] == metric and row["p_holm"] < LEVEL:
+            a_wins = (row["effect"] > 0) == (better == "higher")
+            winner, loser = (row["a"], row["b"]) if a_wins else (row["b"], row["a"])
+            wins[winner].add(loser)
+    cells = []
+    for method in found:
+        losses = tuple(other for other in order if method in wins[other])
+        cells.append(
+            OverviewCell(
+                summary["protocol"],
+                metric,
+                method,
+                **{end: found[method][end] for end in ("value", "low", "high")},
+                rank=1 + order.index(method) if better else None,
+                level=order[0] not in losses,
+                beats=tuple(other for other in order if other in wins[method]),
+                loses_to=losses,
+            )
+        )
+    return cells
+
+
+def mean_ranks(cells: Sequence[OverviewCell]) -> dict[str, float]:
+    """The mean rank of each method over the metrics that have ranks, lowest first."""
+    ranks: dict[str, list[int]] = {}
+    for cell in cells:
+        if cell.rank is not None:
+            ranks.setdefault(cell.method, []).append(cell.rank)
+    means = {method: sum(found) / len(found) for method, found in ranks.items()}
+    return dict(sorted(means.items(), key=lambda item: item[1]))

@@ -1,0 +1,58 @@
+"""All protocols on one posterior and dataset, with one set of maps for each method."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from dubium.errors import lookup
+from dubium.evaluation.overview import OverviewCell, mean_ranks, overview_cells
+from dubium.evaluation.protocols import PROTOCOLS, run_protocol
+from dubium.evaluation.protocols.evaluation import Evaluation
+from dubium.evaluation.summary import write_csv
+from dubium.files import write_json
+
+TOGETHER = ("blurring", "removal", "anomaly", "sanity", "causes")
+"""Those that judge maps of test images; `masks` needs the user's masks, `mitigation` trains on training images."""
+
+OVERVIEW = "overview.json"
+MAPS = "maps"
+
+
+def evaluate_all(
+    evaluation: Evaluation, protocols: Sequence[str] = TOGETHER, *, scale: str = "cpu", **changes: Any
+) -> dict[str, Any]:
+    """Run the protocols, each in a folder of its own below the evaluation's, and write one table over them.
+
+    Args:
+        evaluation: as for `run_protocol`.
+        protocols: of `TOGETHER`.
+        scale: of every protocol.
+        changes: options of single protocols, by name: `removal={"images": 10}`.
+
+    Returns:
+        What is in `overview.json`: `cells` (one for each protocol, metric and method), `mean ranks`, and `notes`.
+    """
+    for name in protocols:
+        lookup("protocol that can be run together with others", dict.fromkeys(TOGETHER), name)
+    candidates = PROTOCOLS["blurring"].options(scale, evaluation.data).candidates
+    same_images: dict[str, dict[str, Any]] = {"sanity": {"candidates": candidates}}
+    cells: list[OverviewCell] = []
+    notes: dict[str, list[str]] = {}
+    for name in protocols:
+        part = replace(evaluation, out=evaluation.out / name)
+        if PROTOCOLS[name].needs_posterior:
+            part = replace(part, map_folder=evaluation.out / MAPS)
+        options = {**same_images.get(name, {}), **changes.get(name, {})}
+        summary = run_protocol(name, part, scale=scale, **options)
+        cells += overview_cells(summary)
+        notes[name] = summary["notes"]
+    rows = [asdict(cell) | {"control": cell.is_control} for cell in cells]
+    content = {"cells": rows, "mean ranks": mean_ranks(cells), "notes": notes}
+    write_json(evaluation.out / OVERVIEW, content)
+    write_csv(evaluation.out / "overview.csv", [flatten_lists(row) for row in rows])
+    return content
+
+
+def flatten_lists(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for a CSV file: lists of methods as words."""
+    return {name: " ".join(value) if isinstance(value, tuple | list) else value for name, value in row.items()}

@@ -1,0 +1,91 @@
+"""Modules whose random zeros and ones are taken from a function instead of torch's generator."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Place = tuple[int, int]
+"""Which of a module's operations that draw, and which of that operation's draws."""
+
+
+TakeMask = Callable[[Place, Tensor, float], Tensor]
+"""Place, the tensor to fill and the probability of a 1 -> zeros and ones of its shape."""
+
+
+def replace_noise(
+    layer: nn.Module, take: TakeMask, *, training: bool, places: Mapping[Place, Any] | None = None
+) -> None:
+    """Let a module's forward run in this mode and take its random zeros and ones from a function."""
+    noisy = NoisyForward(layer, layer.forward, take, training, places or {})
+    layer.forward = noisy
+
+
+def restore_noise(network: nn.Module) -> None:
+    """Undo `fix_noise`."""
+    for layer in network.modules():
+        if isinstance(layer.forward, NoisyForward):
+            layer.forward = layer.forward.forward
+
+
+@dataclass(eq=False)
+class NoisyForward:
+    """The forward of one module, in a mode of its own and with fixed noise; the modules inside keep their modes."""
+
+    layer: nn.Module
+    forward: Callable[..., Any]
+    take: TakeMask
+    training: bool
+    places: Mapping[Place, Any]
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        before, self.layer.training = self.layer.training, self.training
+        noise = FixedNoise(self.take, self.places)
+        try:
+            with noise, OperationCount(noise):
+                return self.forward(*args, **kwargs)
+        finally:
+            self.layer.training = before
+
+
+class FixedNoise(TorchDispatchMode):
+    """Replaces what `bernoulli_` draws.
+
+    An operation that is executed again, as FullGrad does to find its bias, draws the same again: its draws are counted
+    anew when all that are known have come.
+    """
+
+    def __init__(self, take: TakeMask, places: Mapping[Place, Any]) -> None:
+        super().__init__()
+        self.take, self.places = take, places
+        self.operation, self.draw, self.is_new = -1, 0, True
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is not torch.ops.aten.bernoulli_.float:
+            return func(*args, **(kwargs or {}))
+        self.operation, self.draw = (self.operation + 1, 0) if self.is_new else (self.operation, self.draw + 1)
+        self.is_new = False
+        if self.places and (self.operation, self.draw) not in self.places:
+            self.draw = 0
+        noise, probability = args[0], args[1] if len(args) > 1 else (kwargs or {}).get("p", 0.5)
+        return noise.copy_(self.take((self.operation, self.draw), noise, float(probability)))
+
+
+class OperationCount(TorchFunctionMode):
+    """Tells the noise where an operation begins."""
+
+    def __init__(self, noise: FixedNoise) -> None:
+        super().__init__()
+        self.noise = noise
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.noise.is_new = True
+        return func(*args, **(kwargs or {}))
