@@ -10,7 +10,7 @@ import dubium
 from dubium.attribution import Context, fullgrad
 from dubium.attribution._layout import layout_of
 from dubium.attribution.fullgrad import FullGradPass
-from dubium.models import Normalized
+from dubium.models import Normalized, cifar_resnet, cnn, resnet18
 from dubium.models.normalized import Normalise
 from dubium.posteriors import MCDropout
 from tests.networks import Awkward, images, randomised, small_cnn
@@ -30,6 +30,33 @@ def test_map_equals_a_loop_over_images_and_classes_in_float64(rescale, channels)
         for k in range(4):
             exact = fullgrad_map(network, x[b], lambda z, k=k: z[0, k], rescale, ["0", "1", "3"])
             torch.testing.assert_close(maps[b, k], exact, rtol=1e-9, atol=1e-11)
+
+
+PLAIN = {
+    "cnn": (lambda: cnn(), (1, 28, 28)),
+    "cifar_resnet": (lambda: cifar_resnet(depth=8), (3, 32, 32)),
+    "resnet18": (lambda: resnet18(), (3, 16, 16)),
+    "awkward": (lambda: Awkward(), (3, 12, 12)),
+}
+
+
+@pytest.mark.parametrize("rescale", ["reference", "none"])
+@pytest.mark.parametrize("name", PLAIN)
+def test_of_plain_networks_only_the_biases_of_convolutions_and_norms_are_terms(name, rescale):
+    """What happens between layers has no bias there, and no rounding of it shows in the map."""
+    build, shape = PLAIN[name]
+    torch.manual_seed(0)
+    network = randomised(build())
+    x = torch.rand(1, *shape, generator=torch.Generator().manual_seed(0))
+    layers = [
+        name
+        for name, layer in network.named_modules()
+        if isinstance(layer, nn.BatchNorm2d) or (isinstance(layer, nn.Conv2d) and layer.bias is not None)
+    ]
+    exact = fullgrad_map(network, x[0], lambda z: z[0, 2], rescale, layers)
+    for dtype, precision in ((torch.float64, 1e-6), (torch.float32, 1e-3)):
+        found = fullgrad(network.to(dtype), x.to(dtype), all_logits, rescale=rescale)[0, 2]
+        assert (found - exact).abs().max() < precision * exact.abs().max()
 
 
 @pytest.mark.parametrize("rescale", ["reference", "none"])

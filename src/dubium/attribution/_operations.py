@@ -16,138 +16,30 @@ from torch.overrides import TorchFunctionMode
 ROUNDING = 64  # times the machine's precision: a bias below this is that of a homogeneous function
 
 HOMOGENEOUS = frozenset(
-    [
-        "abs",
-        "adaptive_avg_pool1d",
-        "adaptive_avg_pool2d",
-        "adaptive_max_pool2d",
-        "alias",
-        "amax",
-        "amin",
-        "avg_pool1d",
-        "avg_pool2d",
-        "broadcast_to",
-        "chunk",
-        "clone",
-        "contiguous",
-        "detach",
-        "diagonal",
-        "dropout",
-        "dropout2d",
-        "expand",
-        "expand_as",
-        "feature_alpha_dropout",
-        "flatten",
-        "flip",
-        "float",
-        "fold",
-        "gather",
-        "index_select",
-        "interpolate",
-        "leaky_relu",
-        "leaky_relu_",
-        "max_pool1d",
-        "max_pool2d",
-        "mean",
-        "movedim",
-        "moveaxis",
-        "mT",
-        "narrow",
-        "neg",
-        "negative",
-        "pad",
-        "permute",
-        "pixel_shuffle",
-        "pixel_unshuffle",
-        "prelu",
-        "ravel",
-        "relu",
-        "relu_",
-        "repeat",
-        "repeat_interleave",
-        "reshape",
-        "reshape_as",
-        "roll",
-        "rot90",
-        "select",
-        "split",
-        "split_with_sizes",
-        "squeeze",
-        "squeeze_",
-        "sum",
-        "swapaxes",
-        "swapdims",
-        "t",
-        "take_along_dim",
-        "tile",
-        "to",
-        "transpose",
-        "tril",
-        "triu",
-        "type_as",
-        "unbind",
-        "unflatten",
-        "unfold",
-        "unsqueeze",
-        "unsqueeze_",
-        "upsample",
-        "view",
-        "view_as",
-        "__getitem__",
-        "__neg__",
-        "__get__",
-        "double",
-        "half",
-        "bfloat16",
-        "requires_grad_",
-        "__len__",
-        "_max_pool2d",
-        "rearrange",
-    ]
+    (
+        "abs adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d alias amax amin avg_pool1d avg_pool2d "
+        "broadcast_to chunk clone contiguous detach diagonal dropout dropout2d expand expand_as "
+        "feature_alpha_dropout flatten flip float fold gather index_select interpolate leaky_relu leaky_relu_ "
+        "max_pool1d max_pool2d mean movedim moveaxis mT narrow neg negative pad permute pixel_shuffle "
+        "pixel_unshuffle prelu ravel relu relu_ repeat repeat_interleave reshape reshape_as roll rot90 select "
+        "split split_with_sizes squeeze squeeze_ sum swapaxes swapdims t take_along_dim tile to transpose tril "
+        "triu type_as unbind unflatten unfold unsqueeze unsqueeze_ upsample view view_as __getitem__ __neg__ "
+        "__get__ double half bfloat16 requires_grad_ __len__ _max_pool2d rearrange"
+    ).split()
 )
 """Functions without a bias, whatever their inputs. Rounding would give them one, which rescaling would blow up.
 `pad` is of zeros, unless it is given a value."""
 
 ADDITIVE = frozenset(
-    [
-        "add",
-        "add_",
-        "sub",
-        "sub_",
-        "__add__",
-        "__iadd__",
-        "__sub__",
-        "__isub__",
-        "__radd__",
-        "__rsub__",
-        "rsub",
-        "cat",
-        "concat",
-        "stack",
-    ]
+    "add add_ sub sub_ __add__ __iadd__ __sub__ __isub__ __radd__ __rsub__ rsub cat concat stack".split()
 )
 """Functions without a bias if all of their inputs depend on the image."""
 
 BILINEAR = frozenset(
-    [
-        "mul",
-        "mul_",
-        "multiply",
-        "__mul__",
-        "__imul__",
-        "__rmul__",
-        "matmul",
-        "__matmul__",
-        "__rmatmul__",
-        "bmm",
-        "mm",
-        "einsum",
-        "linear",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "conv_transpose2d",
-    ]
+    (
+        "mul mul_ multiply __mul__ __imul__ __rmul__ matmul __matmul__ __rmatmul__ bmm mm einsum linear conv1d "
+        "conv2d conv3d conv_transpose2d"
+    ).split()
 )
 """Functions without a bias if one of their two factors depends on the image, and nothing is added."""
 
