@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from dubium.errors import FileFormatError, OptionError
+from dubium.errors import FileFormatError, OptionError, UnknownNameError
 from dubium.report import write_page
 from dubium.run import Settings, explain_dataset, open_work
 from dubium.web import session as s
@@ -106,3 +106,12 @@ def test_visitors_at_the_same_time_get_what_they_would_get_alone(out):
         together = list(threads.map(lambda one: s.explain_item(session, *one).maps, wanted * 3))
     for index, maps in enumerate(together):
         assert all(torch.equal(maps[kind], alone[index % len(alone)][kind]) for kind in maps)
+
+
+@pytest.mark.parametrize(
+    "choice", [s.Choice(method="captum.attr:Saliency"), s.Choice(relevance="captum.attr:Saliency")]
+)
+def test_no_code_is_imported_because_a_visitor_names_it(out, choice):
+    session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
+    with pytest.raises(UnknownNameError, match="captum"):
+        s.explain_item(session, session.pictures[0], choice)
