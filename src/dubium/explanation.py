@@ -12,12 +12,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dubium.errors import FileFormatError
+from dubium.errors import FileFormatError, OptionError
 from dubium.files import written_atomically
 from dubium.types import Images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from dubium.regions import Region
 
 FORMAT = 1
 
@@ -71,6 +73,31 @@ class Explanation:
         for name in ("scores", "maps", "probs", "members", "extras"):
             object.__setattr__(twin, name, arrays(getattr(self, name)))  # around the types, which promise tensors
         return twin
+
+    def regions(
+        self, kind: str = "epistemic", *, level: float | int | None = None, smooth: float | int | None = None
+    ) -> "list[list[Region]]":
+        """For each image its bright regions, the largest share of the score first, and the remainder at the end.
+
+        Args:
+            kind: of the map.
+            level: the part of the smoothed map's highest value from which a pixel is bright; 0.5 if it is not given.
+            smooth: standard deviation of the blur in pixels; a map's longer side over 18 if it is not given.
+
+        >>> dot = torch.tensor([[[0.0, 2.0, 0.0], [0.0, 0.0, 1.0]]])
+        >>> result = Explanation({}, {"epistemic": dot}, torch.rand(1, 3), torch.rand(5, 1, 3), "grad", {})
+        >>> for region in result.regions(level=0.9, smooth=0)[0]:
+        ...     print(region)
+        Region(epistemic: 67 % in 1 pixel, rows 0 to 1, columns 1 to 2)
+        Region(epistemic: 33 % in 5 pixels, the remainder)
+        """
+        from dubium.regions import LEVEL, map_regions
+
+        if kind not in self.maps:
+            there = f"it has {', '.join(self.maps)}" if self.maps else "it has none: dubium.explain makes maps"
+            raise OptionError(f"kind={kind!r}, but this explanation has no such maps; {there}.")
+        level = LEVEL if level is None else level
+        return [map_regions(torch.as_tensor(m), kind, level=level, smooth=smooth) for m in self.maps[kind]]
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
