@@ -19,6 +19,7 @@ LAYERS = [  # a module imports from its own line and from those below it
     (
         *(
             "checks",
+            "class_choice",
             "cut_gradients",
             "logits_network",
             "outputs",

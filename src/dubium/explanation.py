@@ -42,6 +42,8 @@ class Explanation:
     extras: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # e.g. "counterfactual", by kind
     input_shape: tuple[int, ...] = ()
     all_scores: dict[str, Tensor] = field(default_factory=dict)  # of every kind, also those without maps
+    images: Tensor | None = None  # (B, C, H, W), if they were to be kept
+    class_names: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         samples, images, classes = self.members.shape

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.jit import ScriptModule
 
 from dubium.checks import check_output, warn_user
+from dubium.class_choice import Pair, select_pair
 from dubium.cut_gradients import CutWatch, find_cut, graph_nodes
 from dubium.errors import NetworkStateError, OutputError
 from dubium.outputs import CONVERSIONS, OutputChoice, look_like_probabilities, take_logits
@@ -22,10 +23,12 @@ class FirstPasses:
     Args:
         choice: what of a network's output to take.
         gradients: whether the method needs the gradient of the logits at the image.
+        pair: the two classes whose logits the networks hand on, instead of all.
     """
 
     choice: OutputChoice
     gradients: bool
+    pair: Pair | None = None
     checked: set[int] = field(default_factory=set)  # numbers of networks
     plain: set[int] = field(default_factory=set)  # numbers of networks whose output is the logits alone
     watched: set[type] = field(default_factory=set)  # classes of networks in which no part of the gradient is cut
@@ -58,12 +61,17 @@ class LogitsNetwork(nn.Module):
         """The network's, without this module, unless it computes something of the output itself."""
         choice = self.passes.choice
         computes = choice in CONVERSIONS if isinstance(choice, str) else callable(choice)
-        if computes:
+        if computes or self.passes.pair:
             yield from super().named_modules(*args, **kwargs)
         else:
             yield from self.network.named_modules(*args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
+        logits = self.all_logits(x)
+        return logits if self.passes.pair is None else select_pair(logits, self.passes.pair)
+
+    def all_logits(self, x: Tensor) -> Tensor:
+        """The logits of all classes; the first time, after the checks."""
         if self.index in self.passes.checked:
             return self.logits(x)
         if not self.passes.gradients or x.requires_grad:
@@ -81,7 +89,7 @@ class LogitsNetwork(nn.Module):
         with name_output(self.index):
             part = take_logits(output, self.passes.choice, len(x))
         logits = check_output(part, self.index, len(x))
-        if self.passes.choice is None and isinstance(output, Tensor):
+        if self.passes.choice is None and self.passes.pair is None and isinstance(output, Tensor):
             self.passes.plain.add(self.index)
         return logits
 
