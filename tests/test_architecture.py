@@ -48,8 +48,8 @@ def reach(graph, start):
 
 
 def package_imports():
-    """Which room imports from which; explanation, figures and regions, which call each other, are one."""
-    graph, result = {}, {"figures": "explanation", "regions": "explanation"}
+    """Which room imports from which; explanation and what it calls, and is called by, are one."""
+    graph, result = {}, dict.fromkeys(("figures", "notebook", "regions"), "explanation")
     for path in PACKAGE.rglob("*.py"):
         own = path.relative_to(PACKAGE).with_suffix("").parts[0]
         names = {result.get(name, name) for name in imported(path)}

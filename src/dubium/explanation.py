@@ -55,10 +55,12 @@ class Explanation:
         from dubium import __version__
 
         tensors = {"probs": self.probs, "members": self.members}
+        tensors |= {} if self.images is None else {"images": self.images}
         for part, by_kind in {"scores": self.scores, "maps": self.maps, **self.extras}.items():
             tensors |= {f"{part}/{kind}": tensor for kind, tensor in by_kind.items()}
         about = {"format": FORMAT, "dubium": __version__, "method": self.method, "options": describe(self.options)}
         about["input_shape"] = list(self.input_shape)
+        about["class_names"] = self.class_names
         with written_atomically(path) as beside:
             contiguous = {name: torch.as_tensor(tensor).detach().contiguous() for name, tensor in tensors.items()}
             save_file(contiguous, beside, metadata={"dubium": json.dumps(about)})
@@ -69,10 +71,10 @@ class Explanation:
         def arrays(value: Any) -> Any:
             if isinstance(value, dict):
                 return {name: arrays(item) for name, item in value.items()}
-            return value.numpy(force=True)
+            return None if value is None else value.numpy(force=True)
 
         twin = copy(self)
-        for name in ("scores", "maps", "probs", "members", "extras"):
+        for name in ("scores", "maps", "probs", "members", "extras", "images"):
             object.__setattr__(twin, name, arrays(getattr(self, name)))  # around the types, which promise tensors
         return twin
 
@@ -103,12 +105,15 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from dubium.figures import explanation_html
+        from dubium.notebook import explanation_html
 
         return explanation_html(self)
 
-    def plot(self, x: Images, **options: Any) -> "Figure":
-        """Draw image, maps, scores and prediction, a row per image; see `dubium.figures.explanation_figure`."""
+    def plot(self, x: Images | None = None, **options: Any) -> "Figure":
+        """Draw image, maps, scores and prediction, a row per image; see `dubium.figures.explanation_figure`.
+
+        `x` is not needed where the explanation keeps its images (`explain(..., keep_images=True)`).
+        """
         from dubium.figures import explanation_figure
 
         return explanation_figure(self, x, **options)
@@ -155,6 +160,8 @@ def load(path: Path | str) -> Explanation:
             options=about["options"],
             extras=parts,
             input_shape=tuple(about["input_shape"]),
+            images=tensors.get("images"),
+            class_names=tuple(about["class_names"]) if about.get("class_names") else None,
         )
     except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise FileFormatError(

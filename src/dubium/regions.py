@@ -68,7 +68,7 @@ columns 2 to 3), Region(total: 0 % in 7 pixels, the remainder)]
     """
     check_level(level)
     values = values.detach().double().cpu().clamp_min(0)
-    smoothed = smooth_map(values, float(max(values.shape) / SIDE_PER_SMOOTH if smooth is None else smooth))
+    smoothed = smooth_map(values, max(values.shape) / SIDE_PER_SMOOTH if smooth is None else smooth)
     highest, total = float(smoothed.max()), float(values.sum())
     if total == 0:
         return [make_region(torch.ones_like(values, dtype=torch.bool), values, kind, remainder=True)]
