@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium._methods import choose_method
-from dubium._networks import borrow_networks
 from dubium.attribution._autograd.rules import RULES
 from dubium.attribution._budget import parse_memory
 from dubium.attribution._completeness import warn_if_incomplete
@@ -15,9 +14,10 @@ from dubium.attribution._context import DEFAULT_MEMORY, Context, report_nothing
 from dubium.attribution._prepared import predict_logits
 from dubium.attribution.fullgrad import fullgrad_gap
 from dubium.checks import check_images, check_kinds, check_posterior
-from dubium.class_choice import check_class_names, check_pair
 from dubium.explanation import Explanation, describe
-from dubium.outputs import OutputChoice
+from dubium.networks.borrow import borrow_networks
+from dubium.networks.class_choice import check_class_names, check_pair
+from dubium.networks.outputs import OutputChoice
 from dubium.registry import UA_BACKPROP, method_names
 from dubium.shares import class_shares
 from dubium.types import KINDS, Images, Kind, Logits, Maps, Progress

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from dubium.explanation import Explanation
 
 COLOURS = "inferno"
-OPACITY = 0.75
+OPACITY = 0.9
+DIMMING = 0.55  # of the image below an opaque map: white pixels would wash out the map's colours
 MOST = 8  # images that a figure or a notebook shows
 SMALL = 96  # pixels a side, up to which pictures are shown pixel by pixel
 
@@ -75,14 +76,15 @@ def map_colours(maps: Tensor) -> Float[np.ndarray, "H W 3"]:
 
 
 def overlay(image: Tensor, maps: Tensor, opacity: float = OPACITY) -> Float[np.ndarray, "H W 3"]:
-    """The map in colour over a grey copy of the image: the stronger, the more opaque."""
+    """The map in colour over a dim grey copy of the image: the stronger, the more opaque."""
     from matplotlib import colormaps
 
     grey = picture(image).mean(2, keepdims=True)
     strength = brightness(maps)
     alpha = opacity * np.sqrt(strength)[..., None]
-    colour = colormaps[COLOURS](0.15 + 0.85 * strength)[..., :3]
-    return np.asarray((1 - alpha) * (0.25 + 0.75 * grey) + alpha * colour)
+    colour = colormaps[COLOURS](0.3 + 0.7 * strength)[..., :3]
+    dim = (1 - DIMMING * opacity) * (0.1 + 0.9 * grey)
+    return np.asarray((1 - alpha) * dim + alpha * colour)
 
 
 def data_url(pixels: Float[np.ndarray, "H W 3"]) -> str:

@@ -12,9 +12,9 @@ from torch import nn
 
 from dubium.attribution._budget import keep_freed_memory
 from dubium.checks import check_network, check_posterior
-from dubium.class_choice import Pair
-from dubium.logits_network import FirstPasses, LogitsNetwork
-from dubium.outputs import OutputChoice, check_output_choice
+from dubium.networks.class_choice import Pair
+from dubium.networks.logits import FirstPasses, LogitsNetwork
+from dubium.networks.outputs import OutputChoice, check_output_choice
 from dubium.posteriors.adapters import as_posterior
 from dubium.types import Images, Kind, Posterior
 
