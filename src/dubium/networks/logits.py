@@ -12,6 +12,7 @@ from torch.jit import ScriptModule
 from dubium.attribution._autograd.nodes import graph_nodes
 from dubium.checks import check_output, warn_user
 from dubium.errors import NetworkStateError, OutputError
+from dubium.networks.class_choice import Pair, select_pair
 from dubium.networks.cut_gradients import CutWatch, find_cut
 from dubium.networks.outputs import CONVERSIONS, OutputChoice, look_like_probabilities, take_logits
 
@@ -23,10 +24,12 @@ class FirstPasses:
     Args:
         choice: what of a network's output to take.
         gradients: whether the method needs the gradient of the logits at the image.
+        pair: the two classes whose logits the networks hand on, instead of all.
     """
 
     choice: OutputChoice
     gradients: bool
+    pair: Pair | None = None
     checked: set[int] = field(default_factory=set)  # numbers of networks
     plain: set[int] = field(default_factory=set)  # numbers of networks whose output is the logits alone
     watched: set[type] = field(default_factory=set)  # classes of networks in which no part of the gradient is cut
@@ -59,12 +62,17 @@ class LogitsNetwork(nn.Module):
         """The network's, without this module, unless it computes something of the output itself."""
         choice = self.passes.choice
         computes = choice in CONVERSIONS if isinstance(choice, str) else callable(choice)
-        if computes:
+        if computes or self.passes.pair:
             yield from super().named_modules(*args, **kwargs)
         else:
             yield from self.network.named_modules(*args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
+        logits = self.all_logits(x)
+        return logits if self.passes.pair is None else select_pair(logits, self.passes.pair)
+
+    def all_logits(self, x: Tensor) -> Tensor:
+        """The logits of all classes; the first time, after the checks."""
         if self.index in self.passes.checked:
             return self.logits(x)
         if not self.passes.gradients or x.requires_grad:
@@ -79,7 +87,7 @@ class LogitsNetwork(nn.Module):
     def logits(self, x: Tensor) -> Tensor:
         """The part of the output that was chosen, if it is logits (B, K)."""
         output = self.network(x)
-        if self.passes.choice is None and isinstance(output, Tensor):
+        if self.passes.choice is None and self.passes.pair is None and isinstance(output, Tensor):
             self.passes.plain.add(self.index)
             return check_output(output, self.index, len(x))
         with name_output(self.index):
