@@ -13,7 +13,7 @@ LAYERS = [  # a module imports from its own line and from those below it
     ("report", "run"),
     ("evaluation", "training"),
     ("_explain", "_methods", "_networks"),
-    ("ua_backprop", "explanation", "figures", "posteriors", "attribution"),
+    ("ua_backprop", "explanation", "figures", "fingerprint", "posteriors", "attribution"),
     ("shares", "class_sampling", "softmax_share"),
     ("models", "data"),
     (

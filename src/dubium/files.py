@@ -58,12 +58,14 @@ def check_same_settings(
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Every value that differs, with the path of its name; a missing one counts as None."""
+    """Every value that differs, with the path of its name; None and a missing one are the same."""
     texts: list[str] = []
     for name in {**here, **there}:
         before, now = there.get(name), here.get(name)
         if isinstance(before, dict) and isinstance(now, dict):
             texts += _differences(before, now, f"{prefix}{name}.")
+        elif name not in there and now is not None:
+            texts.append(f"{prefix}{name} was not recorded there, by an earlier version of dubium; it is {now!r} here")
         elif before != now:
             texts.append(f"{prefix}{name} is {before!r} there, {now!r} here")
     return texts

@@ -133,7 +133,8 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     from dubium.errors import lookup
     from dubium.evaluation.methods import DEFAULTS, parse_methods
     from dubium.evaluation.protocols import PROTOCOLS, Evaluation
-    from dubium.run.work import open_posterior, weights_digest
+    from dubium.fingerprint import posterior_digest
+    from dubium.run.work import open_posterior
 
     texts = lookup("scale", DEFAULTS, shared.scale)
     kinds = check_kinds(split_words([shared.kinds]))
@@ -146,7 +147,7 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     needs_posterior = PROTOCOLS[protocol].needs_posterior
     posterior = open_posterior({"run": shared.run})[0] if needs_posterior else ()
     methods = parse_methods(split_outside_brackets(shared.methods, ",") if shared.methods else texts, data.shape[0])
-    weights = weights_digest(posterior) if needs_posterior else ""
+    weights = posterior_digest(posterior) if needs_posterior else ""
     return Evaluation(posterior, data, methods, kinds, shared.out, shared.run, weights, shared.seed, **running)
 
 

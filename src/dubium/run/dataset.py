@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from dubium.errors import OptionError
+from dubium.errors import FileFormatError, OptionError
 from dubium.executor import Executor, in_turn
 from dubium.files import check_same_settings, write_json
 from dubium.run.job import ShardJob, run_job
@@ -17,7 +17,8 @@ from dubium.run.work import Work
 FILE = "run.json"
 SCORES = "scores"  # a folder beside the results, until the most uncertain images are explained
 SCORED_ROWS = 16  # a shard of scores has so many times the rows of one with maps
-CLAIM = ("settings", "posterior", "images")  # what decides the bytes of the results
+CLAIM = ("settings", "posterior", "images", "method", "classes")  # what decides the bytes of the results
+NAMED = CLAIM[:3]  # a run.json has at least these
 StageProgress = Callable[[str, float | int, int], None]
 """Called with a stage ("score", "explain"), images done, images in all."""
 
@@ -67,9 +68,11 @@ def shard_count(folder: Path) -> int:
 def claim_folder(out: Path, work: Work, fresh: bool) -> None:
     """Make the folder this run's, or refuse one with results of another."""
     here, there = {name: work.about[name] for name in CLAIM}, read_claim(out)
-    if there and not fresh and shard_count(out / FOLDER) + shard_count(out / SCORES) > 0:
+    if not fresh and shard_count(out / FOLDER) + shard_count(out / SCORES) > 0:
         advice = "Choose another folder, or delete those results with --fresh."
-        check_same_settings(out, {name: there[name] for name in CLAIM}, here, advice=advice)
+        if not there:
+            raise FileFormatError(f"{out} has results, but {FILE}, which says of what, is missing or damaged. {advice}")
+        check_same_settings(out, {name: there[name] for name in CLAIM if name in there}, here, advice=advice)
         return
     for folder in (out / FOLDER, out / SCORES):
         for file in (*folder.glob(f"{EXPLAINED}-*.parquet"), *folder.glob(f"{SCORED}-*.parquet")):
@@ -81,9 +84,9 @@ def read_claim(out: Path) -> dict[str, Any]:
     """The run that a folder belongs to; empty if there is none, or if its file is damaged."""
     try:
         content = json.loads((out / FILE).read_bytes())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
-    is_whole = isinstance(content, dict) and all(isinstance(content.get(name), dict) for name in CLAIM)
+    is_whole = isinstance(content, dict) and all(isinstance(content.get(name), dict) for name in NAMED)
     return {"shards": None, **content} if is_whole else {}
 
 

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError, DivergedError, OptionError, lookup
 from dubium.executor import Executor, in_turn, thread_count
+from dubium.fingerprint import dataset_fingerprint
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.posteriors import posterior_record, save_posterior
 from dubium.posteriors.extras import require
@@ -22,7 +23,7 @@ from dubium.training.kinds import TRAINERS, member_recipe
 from dubium.training.loop import dataset_logits, network_for
 from dubium.training.members import OnEvent, divergence_file, member_checkpoint, train_members
 from dubium.training.metrics import past_metrics, write_metrics
-from dubium.training.plan import Plan, fingerprint, start_or_continue
+from dubium.training.plan import Plan, start_or_continue
 from dubium.training.recipes import recipe_for
 from dubium.training.samplers import TrainedNetwork
 from dubium.types import Posterior
@@ -72,7 +73,7 @@ def train(
     recipe = TRAINERS[posterior].prepare_recipe(recipe_for(data, scale, changes or {}))
     threads = threads or max(1, torch.get_num_threads() // max(1, min(jobs, members)))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    plan = Plan(dataset, posterior, members, scale, recipe, seed, threads, fingerprint(data), device)
+    plan = Plan(dataset, posterior, members, scale, recipe, seed, threads, dataset_fingerprint(data), device)
     plan = start_or_continue(out, plan)
     if (out / FILE).exists():
         shutil.rmtree(out / "training", ignore_errors=True)

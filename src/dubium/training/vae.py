@@ -13,12 +13,13 @@ from torch.nn import functional as F
 from dubium.data import Dataset, load
 from dubium.errors import OptionError
 from dubium.executor import thread_count
+from dubium.fingerprint import dataset_fingerprint
 from dubium.models import VAE, save_vae
 from dubium.training.checkpoint import read_checkpoint
 from dubium.training.loop import fit, network_for
 from dubium.training.members import OnEvent
 from dubium.training.metrics import write_metrics
-from dubium.training.plan import Plan, fingerprint, start_or_continue
+from dubium.training.plan import Plan, start_or_continue
 from dubium.training.recipes import VAE_RECIPES
 
 
@@ -52,7 +53,7 @@ def train_vae(
     options = {**base.options, "channels": channels, "size": height, **changes.pop("options", {})}
     recipe = base.changed(options=options, **changes)
     threads = threads or torch.get_num_threads()
-    plan = start_or_continue(out, Plan(dataset, "vae", 1, "paper", recipe, seed, threads, fingerprint(data)))
+    plan = start_or_continue(out, Plan(dataset, "vae", 1, "paper", recipe, seed, threads, dataset_fingerprint(data)))
     if (out / "vae.json").exists():
         return dict(json.loads((out / "vae.json").read_text())["training"])
     with thread_count(plan.threads):
