@@ -148,14 +148,14 @@ def test_folders_of_earlier_versions_are_refused_with_the_reason(pile, tmp_path)
     file = first.out / "settings.json"
     old = {name: value for name, value in json.loads(file.read_text()).items() if name not in ("data", "methods")}
     file.write_text(json.dumps(old))
-    with pytest.raises(OptionError, match="data was not recorded there, by an earlier version of dubium"):
+    with pytest.raises(OptionError, match="earlier version of dubium, which did not record data, methods"):
         run_protocol("blurring", first, scale="smoke")
     explain_dataset(open_work(pile), tmp_path / "explained")
     file = tmp_path / "explained" / "run.json"
     file.write_text(
         json.dumps({name: value for name, value in json.loads(file.read_text()).items() if name != "method"})
     )
-    with pytest.raises(OptionError, match="method was not recorded there"):
+    with pytest.raises(OptionError, match=r"earlier version of dubium, which did not record method.*--fresh"):
         explain_dataset(open_work(pile), tmp_path / "explained")
 
 

@@ -23,6 +23,7 @@ LAYERS = [  # a module imports from its own line and from those below it
             "logits_network",
             "outputs",
             "files",
+            "folder_lock",
             "executor",
             "gaussian_kernel",
             "ranking",

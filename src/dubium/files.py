@@ -57,15 +57,25 @@ def check_same_settings(
         raise OptionError(f"{folder} belongs to a run with other settings: {'; '.join(differences)}. {advice}")
 
 
+def check_recorded(
+    folder: Path | str, there: Mapping[str, Any], here: Mapping[str, Any], *, advice: str = "Use another folder."
+) -> None:
+    """Refuse a folder whose settings lack a name that this run has: nobody can know whether its results are ours."""
+    missing = [name for name, value in here.items() if value is not None and name not in there]
+    if missing:
+        raise OptionError(
+            f"{folder} was made by an earlier version of dubium, which did not record {', '.join(missing)}: it cannot "
+            f"be continued. {advice}"
+        )
+
+
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Every value that differs, with the path of its name; None and a missing one are the same."""
+    """Every value that differs, with the path of its name; a missing one counts as None."""
     texts: list[str] = []
     for name in {**here, **there}:
         before, now = there.get(name), here.get(name)
         if isinstance(before, dict) and isinstance(now, dict):
             texts += _differences(before, now, f"{prefix}{name}.")
-        elif name not in there and now is not None:
-            texts.append(f"{prefix}{name} was not recorded there, by an earlier version of dubium; it is {now!r} here")
         elif before != now:
             texts.append(f"{prefix}{name} is {before!r} there, {now!r} here")
     return texts

@@ -8,6 +8,7 @@ import typer
 from dubium.choices import DEMO
 from dubium.cli._progress import stage_bars
 from dubium.cli._tables import print_json, print_most_uncertain
+from dubium.folder_lock import own_folder
 
 
 def demo(
@@ -20,7 +21,7 @@ def demo(
     from dubium.run import Settings, explain_dataset, open_work
 
     settings = Settings({"run": DEMO}, {"dataset": DEMO}, top=top)
-    with stage_bars(quiet=json) as progress:
+    with own_folder(out), stage_bars(quiet=json) as progress:
         results = explain_dataset(open_work(settings), out, fresh=True, progress=progress)
         pictures = []
         for picture in write_pngs(out):

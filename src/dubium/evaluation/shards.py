@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dubium.errors import FileFormatError
-from dubium.files import check_same_settings, write_json, written_atomically
+from dubium.files import check_recorded, check_same_settings, write_json, written_atomically
 
 SETTINGS, SHARDS = "settings.json", "shards"
 METHODS = "methods"
@@ -93,6 +93,7 @@ class ShardStore:
             write_json(file, settings)
             return cls(Path(folder))
         there = _read_json(file)
+        check_recorded(folder, there, settings)
         before, now = there.get(METHODS) or {}, settings.get(METHODS) or {}
         common = {label: before[label] for label in now if label in before}
         check_same_settings(

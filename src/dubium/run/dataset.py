@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from dubium.errors import FileFormatError, OptionError
 from dubium.executor import Executor, in_turn
-from dubium.files import check_same_settings, write_json
+from dubium.files import check_recorded, check_same_settings, write_json
+from dubium.folder_lock import own_folder
 from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import open_shard
 from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, open_results, read_about, read_rows
@@ -39,11 +40,18 @@ def explain_dataset(
     """
     if Path(out).exists() and not Path(out).is_dir():
         raise OptionError(f"{out} is a file; give a folder for the results.")
-    out, settings = Path(out), work.settings
-    claim_folder(out, work, fresh)
+    with own_folder(out):
+        claim_folder(Path(out), work, fresh)
+        fill_folder(work, Path(out), engine, progress)
+        return open_results(out)
+
+
+def fill_folder(work: Work, out: Path, engine: Executor, progress: StageProgress | None) -> None:
+    """Run the jobs that no earlier call has finished."""
+    settings = work.settings
     results, scores = out / FOLDER, out / SCORES
     if read_claim(out)["shards"] == shard_count(results) > 0:
-        return open_results(out)
+        return
     everything = range(len(work.source))
     if settings.only is None and settings.top is None:
         run_jobs(work, shard_jobs("explain", everything, results, settings.shard), engine, progress)
@@ -57,7 +65,6 @@ def explain_dataset(
             copy_other_rows(file, results / file.name, set(chosen), work.about)
         shutil.rmtree(scores)
     write_json(out / FILE, {**read_claim(out), "shards": shard_count(results)})
-    return open_results(out)
 
 
 def shard_count(folder: Path) -> int:
@@ -72,7 +79,8 @@ def claim_folder(out: Path, work: Work, fresh: bool) -> None:
         advice = "Choose another folder, or delete those results with --fresh."
         if not there:
             raise FileFormatError(f"{out} has results, but {FILE}, which says of what, is missing or damaged. {advice}")
-        check_same_settings(out, {name: there[name] for name in CLAIM if name in there}, here, advice=advice)
+        check_recorded(out, there, here, advice=advice)
+        check_same_settings(out, {name: there.get(name) for name in CLAIM}, here, advice=advice)
         return
     for folder in (out / FOLDER, out / SCORES):
         for file in (*folder.glob(f"{EXPLAINED}-*.parquet"), *folder.glob(f"{SCORED}-*.parquet")):

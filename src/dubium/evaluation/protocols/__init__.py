@@ -18,6 +18,7 @@ from dubium.evaluation.protocols.masks import evaluate_masks, mask_options
 from dubium.evaluation.protocols.mitigation import evaluate_mitigation, mitigation_options
 from dubium.evaluation.protocols.removal import evaluate_removal, removal_options
 from dubium.evaluation.protocols.sanity import evaluate_sanity, sanity_options
+from dubium.folder_lock import own_folder
 
 __all__ = ["PROTOCOLS", "Evaluation", "EvaluationProtocol", "run_protocol"]
 
@@ -63,4 +64,6 @@ def run_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", **cha
     lookup("scale", dict.fromkeys(SCALES), scale)
     about = {"name": name, "version": protocol.version}
     evaluation = replace(evaluation, protocol=about, weights=evaluation.posterior_digest())
-    return protocol.evaluate(evaluation, protocol.options(scale, evaluation.data, **changes))
+    options = protocol.options(scale, evaluation.data, **changes)
+    with own_folder(evaluation.out):
+        return protocol.evaluate(evaluation, options)
