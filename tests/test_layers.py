@@ -9,7 +9,7 @@ import dubium
 
 ROOT = Path(dubium.__file__).parent
 LAYERS = [  # a module imports from its own line and from those below it
-    ("cli", "web", "reproduce"),
+    ("cli", "web", "reproduce", "_evaluate", "_explain_dataset"),
     ("report", "run"),
     ("evaluation", "training"),
     ("_explain", "_methods", "networks"),
