@@ -82,7 +82,8 @@ def borrow_networks(
         gradients: whether their logits must have a gradient at the image.
     """
     check_output_choice(output)
-    with ONE_CALL, torch.inference_mode(False), torch.no_grad():
+    own_precision = torch.autocast(x.device.type, enabled=False)  # bfloat16 sums would be off by per cents
+    with ONE_CALL, own_precision, torch.inference_mode(False), torch.no_grad():
         networks = as_posterior(posterior)
         check_posterior(networks, kinds)
         for index, network in enumerate(networks):
