@@ -2,7 +2,7 @@
 
 1. Sure and wrong (a label is known, another class has 90 % at least): the label is probably wrong. Check it.
 2. Sure (90 % at least): nothing.
-3. Unsure, and at least half of the uncertainty is epistemic: the networks disagree. Collect and label more like it.
+3. Unsure, and at least a third of the uncertainty is epistemic: the networks disagree. Collect and label more like it.
 4. Unsure otherwise: ambiguous to all networks. Look at the image and its label.
 
 No torch here: the command line reads the table without importing it.
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 SURE = 0.9
 """The mean probability from which the networks count as sure."""
-DISAGREEMENT = 0.5
+DISAGREEMENT = 1 / 3
 """The part of the uncertainty that is epistemic, from which the networks count as disagreeing."""
 
 
@@ -33,12 +33,12 @@ CHECK_LABEL = Advice(
 LOOK = Advice(
     "look",
     "Look at the image",
-    "it is ambiguous to all networks: most of the doubt is aleatoric; look at the image and its label",
+    "it is ambiguous to all networks: over two thirds of the doubt is aleatoric; look at the image and its label",
 )
 COLLECT = Advice(
     "collect",
     "Collect more like it",
-    "the networks disagree: half of the doubt or more is epistemic; label more images like it",
+    "the networks disagree: a third of the doubt or more is epistemic; label more images like it",
 )
 NOTHING = Advice("none", "Nothing to do", f"the networks are sure: {SURE:.0%} or more".replace("%", " %"))
 
