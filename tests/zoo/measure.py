@@ -70,7 +70,7 @@ def logits_of(output: Any) -> Tensor:
     return output if isinstance(output, Tensor) else output.logits
 
 
-def measure(architecture: Architecture, repeats: int = 1) -> dict[str, Any]:
+def measure(architecture: Architecture, repeats: int = 3) -> dict[str, Any]:
     """Figures of an architecture; `error` instead of them if something fails."""
     found: dict[str, Any] = {
         "key": architecture.key,

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
@@ -115,6 +116,9 @@ class OperationRecorder(TorchFunctionMode):
         result = args[0] if out is None else out  # `x[i] = y` gives nothing, and changes its first input
         if not any(value.requires_grad and self.wanted(value) for value in flatten_tensors(result)):
             return out
+        if name in BILINEAR and len(inputs) == len(dependent) == 2:  # no derivative: it is twice the product
+            self.record(result, -replace_infinity(result.detach()))
+            return out
         call = Call(function, args, kwargs, dependent, returns_nothing=out is None)
         try:
             biases = implicit_biases(call, [value.detach() for value in before])
@@ -173,26 +177,30 @@ class Call:
 
 def implicit_biases(function: Callable[..., tuple[Tensor, ...]], values: Sequence[Tensor]) -> list[Tensor | None]:
     """`f(v) - J_f(v) v` of each output, jointly over all inputs; None where it is no more than rounding."""
-    values = tuple(value.contiguous() for value in values)  # forward mode fails in other layouts for some functions
-    with torch.no_grad(), warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):  # the kernel that has forward mode
+    values = [value.contiguous() for value in values]  # forward mode fails in other layouts for some functions
+    tangents = [replace_infinity(value) for value in values]  # infinity is a mask: constant
+    # the kernel of attention that has forward mode; duals have less to do at each call than `torch.func.jvp`
+    with torch.no_grad(), warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), forward_ad.dual_level():
         warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, about how it loads forward mode
         try:
-            tangents = tuple(
-                value.masked_fill(~value.isfinite(), 0) for value in values
-            )  # infinity is a mask: constant
-            found, products, *_ = torch.func.jvp(function, values, tangents)
+            out = function(*map(forward_ad.make_dual, values, tangents))
         except (RuntimeError, NotImplementedError) as error:
             raise NoForwardModeError(str(error)) from error
-    return [significant_bias(value, product) for value, product in zip(found, products, strict=True)]
+        return [significant_bias(*forward_ad.unpack_dual(value)) for value in out]
 
 
-def significant_bias(value: Tensor, product: Tensor) -> Tensor | None:
-    if not value.is_floating_point():
+def replace_infinity(value: Tensor) -> Tensor:
+    """0 where a number is not finite. A sum tells in one pass whether there is any."""
+    return value if value.sum().isfinite() else value.masked_fill(~value.isfinite(), 0)
+
+
+def significant_bias(value: Tensor, product: Tensor | None) -> Tensor | None:
+    """The difference of a function's value and its derivative along its inputs; None where it is rounding."""
+    if not value.is_floating_point() or not value.numel():
         return None
-    bias = value - product
-    bias = bias.masked_fill(~bias.isfinite(), 0)  # where a mask put infinity, no gradient comes
-    scale = value.masked_fill(~value.isfinite(), 0).abs().amax() if value.numel() else 0
-    return bias if value.numel() and bias.abs().amax() > ROUNDING * torch.finfo(bias.dtype).eps * scale else None
+    bias = replace_infinity(value - product if product is not None else value)  # from infinity comes no gradient
+    scale = replace_infinity(value).abs().amax()
+    return bias if bias.abs().amax() > ROUNDING * torch.finfo(bias.dtype).eps * scale else None
 
 
 def is_linear(name: str, inputs: Sequence[Tensor], dependent: Sequence[Tensor], args: Sequence[Any]) -> bool:
