@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types unit browser bench zoo clean
+.PHONY: demo test lint types unit browser check bench zoo clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dubium demo
@@ -20,6 +20,10 @@ types: $(VENV)/.installed-test
 unit: $(VENV)/.installed-test browser
 	# a thread a worker: threads that wait for each other on busy cores are many times slower
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist loadfile
+
+# The longer part: slow tests, and those that need other libraries (torch-uncertainty, bayesian-torch, probly, ...).
+check: $(VENV)/.installed-check
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 --dist loadfile -m 'slow or libraries'
 
 # The explorer is tested in a browser: the one that is here, or one that can be installed; otherwise the test is skipped.
 browser: $(VENV)/.installed-test
@@ -51,6 +55,10 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml
 $(VENV)/.installed-test: $(BIN)/python pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
 	touch $@ $(VENV)/.installed
+
+$(VENV)/.installed-check: $(VENV)/.installed-test
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,test-adapters]'
+	touch $@
 
 clean:
 	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dubium-demo

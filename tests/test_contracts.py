@@ -72,11 +72,10 @@ def test_a_kind_asked_for_alone_is_the_same_as_in_company(method, cheap):
         torch.testing.assert_close(alone.maps["aleatoric"], together.maps["aleatoric"], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ALL)
+@pytest.mark.parametrize(
+    "method", [method for method in ALL if "clue" not in method]
+)  # whose VAE is for square grey ones
 def test_colour_images_that_are_not_square_are_fine(method, cheap):
-    if "clue" in method:
-        pytest.skip("the test's VAE is made for square grey images")
-
     def make():
         return nn.Sequential(nn.Conv2d(3, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(20, 3))
 

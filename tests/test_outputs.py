@@ -175,3 +175,13 @@ def test_a_users_method_sees_the_network_itself_and_layers_keep_their_names():
     torch.testing.assert_close(
         by_name.maps, dubium.explain(networks, x, relevance="grad-cam", layer="0").maps, rtol=1e-5, atol=1e-7
     )
+
+
+@pytest.mark.parametrize("error", [AssertionError, ValueError, TypeError, IndexError])
+@pytest.mark.parametrize("call", [dubium.explain, dubium.uncertainty])
+def test_what_a_network_raises_about_its_images_is_named(error, call):
+    def refuse(_logits):
+        raise error("Input height (12) doesn't match model (224)")
+
+    with pytest.raises(errors.NetworkError, match=r"Network 0.*\(2, 1, 12, 12\).*doesn't match model \(224\)"):
+        call(wrapped(ensemble(small_cnn), refuse), images(2))

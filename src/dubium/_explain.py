@@ -75,8 +75,8 @@ def explain(
     how = choose_method(method, options, x.shape[1])
     with borrow_networks(posterior, x, kinds, output=output, gradients=how.needs_gradients) as (networks, x):
         logits, maps, extras, used = how.attribute(networks, x, kinds, context)
-        if how.uses_fullgrad:
-            warn_if_incomplete(networks.with_other_operations(RULES), x, context.memory)
+        if how.uses_fullgrad and (others := networks.with_other_operations(RULES)):
+            warn_if_incomplete(others, x, context.memory)
     return assemble(logits, x, kinds, maps=maps, extras=extras, method=how.name, options=describe(used))
 
 

@@ -52,10 +52,10 @@ class PlainNetworks:
                     parameter.requires_grad_(False)
             yield plain if index in self.passes.plain else LogitsNetwork(plain, index, self.passes)
 
-    def with_other_operations(self, known: Collection[str]) -> Iterator[tuple[int, nn.Module]]:
+    def with_other_operations(self, known: Collection[str]) -> list[tuple[int, nn.Module]]:
         """Networks, one of each class, whose first pass left other nodes in autograd's graph; with their numbers."""
         others = {index for index, names in self.passes.operations.items() if not names <= {*known, LEAF}}
-        return (numbered for numbered in enumerate(self if others else ()) if numbered[0] in others)
+        return [numbered for numbered in enumerate(self if others else ()) if numbered[0] in others]
 
     def unfreeze(self) -> None:
         for reference in self.frozen:

@@ -8,6 +8,7 @@ from dubium.evaluation.metrics.anomaly import localisation
 from dubium.evaluation.metrics.sanity import effective_pixels, rank_agreement
 
 quantus = pytest.importorskip("quantus", exc_type=ImportError)
+pytestmark = pytest.mark.libraries
 
 SETTINGS = {"abs": False, "normalise": False, "disable_warnings": True}
 

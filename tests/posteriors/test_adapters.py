@@ -82,6 +82,7 @@ def estimators(model, x, count):
     return model.eval()(x).unflatten(0, (count, len(x))).movedim(0, 1)
 
 
+@pytest.mark.libraries
 def test_torch_uncertainty_ensembles_give_what_they_give(x):
     methods = imported("torch_uncertainty.methods")
     model = methods.deep_ensembles([cnn().eval() for _ in range(3)])
@@ -93,6 +94,7 @@ def test_torch_uncertainty_ensembles_give_what_they_give(x):
     torch.testing.assert_close(stack(as_posterior(collector))(x), estimators(collector, x, 3))
 
 
+@pytest.mark.libraries
 @pytest.mark.parametrize("groups", [1, 2])
 def test_batch_ensembles_are_taken_apart_into_ordinary_networks(groups, x):
     methods, layers = imported("torch_uncertainty.methods"), imported("torch_uncertainty.layers")
@@ -111,6 +113,7 @@ def test_batch_ensembles_are_taken_apart_into_ordinary_networks(groups, x):
     assert posterior[0][1].weight is posterior[1][1].weight
 
 
+@pytest.mark.libraries
 def test_models_that_repeat_their_own_input_are_taken_apart_too(x):
     resnets = imported("torch_uncertainty.models.classification.resnet")
     batched = resnets.batched_resnet(
@@ -120,6 +123,7 @@ def test_models_that_repeat_their_own_input_are_taken_apart_too(x):
     torch.testing.assert_close(stack(as_posterior(model))(x), estimators(model, x, 2))
 
 
+@pytest.mark.libraries
 def test_torch_uncertainty_mc_dropout_drops_out_where_it_did():
     methods = imported("torch_uncertainty.methods")
     core = nn.Sequential(nn.Dropout(0.5), nn.Flatten(), nn.Dropout(0.5))
@@ -131,6 +135,7 @@ def test_torch_uncertainty_mc_dropout_drops_out_where_it_did():
     assert next(iter(last))(x).max() == 2
 
 
+@pytest.mark.libraries
 def test_torch_uncertainty_swag_and_frozen_layers(x):
     methods, layers = imported("torch_uncertainty.methods"), imported("torch_uncertainty.layers.bayesian")
     swag = methods.SWAG(cnn().float(), cycle_start=0, cycle_length=1, num_estimators=3)
@@ -145,6 +150,7 @@ def test_torch_uncertainty_swag_and_frozen_layers(x):
     assert torch.equal(second(x), core(x))
 
 
+@pytest.mark.libraries
 def test_bayesian_layers_have_the_drawn_weights_of_their_distribution():
     layers = imported("torch_uncertainty.layers.bayesian")
     layer = layers.BayesLinear(30, 40).double()
@@ -156,12 +162,14 @@ def test_bayesian_layers_have_the_drawn_weights_of_their_distribution():
     assert noise.mean().item() == pytest.approx(0, abs=0.01)
 
 
+@pytest.mark.libraries
 def test_torch_uncertainty_models_that_cannot_be_taken_apart_are_refused():
     layers = imported("torch_uncertainty.layers")
     with pytest.raises(PosteriorTypeError, match="cannot be taken apart"):
         as_posterior(nn.Sequential(layers.PackedLinear(4, 3, alpha=2, num_estimators=2, first=True)))
 
 
+@pytest.mark.libraries
 @pytest.mark.parametrize("kind", ["Reparameterization", "Flipout"])
 def test_bayesian_torch_layers_have_the_drawn_weights_of_their_distribution(kind):
     layers = imported("bayesian_torch.layers")
@@ -173,6 +181,7 @@ def test_bayesian_torch_layers_have_the_drawn_weights_of_their_distribution(kind
     assert noise.std().item() == pytest.approx(1, abs=0.02)
 
 
+@pytest.mark.libraries
 def test_bayesian_torch_layers_that_cannot_be_fixed_are_refused():
     layers = imported("bayesian_torch.layers")
     with pytest.raises(PosteriorTypeError, match="'0' is a LSTMReparameterization"):
@@ -190,6 +199,7 @@ def packed_cnn(layers):
     ).double()
 
 
+@pytest.mark.libraries
 def test_packed_ensembles_have_a_network_for_each_estimator(x):
     layers = imported("torch_uncertainty.layers")
     model = packed_cnn(layers).eval()
@@ -200,6 +210,7 @@ def test_packed_ensembles_have_a_network_for_each_estimator(x):
     torch.testing.assert_close(result.maps["total"].sum((1, 2)), result.scores["total"])
 
 
+@pytest.mark.libraries
 @pytest.mark.parametrize("kind", ["packed", "masked", "mimo"])
 def test_resnets_of_packed_masked_and_mimo_ensembles_are_taken_apart(kind, x):
     resnets = imported("torch_uncertainty.models.classification.resnet")
@@ -214,6 +225,7 @@ def test_resnets_of_packed_masked_and_mimo_ensembles_are_taken_apart(kind, x):
     torch.testing.assert_close(stack(as_posterior(model))(x), estimators(model, x, 2))
 
 
+@pytest.mark.libraries
 def test_a_routine_stands_for_its_model(x):
     routines, methods = imported("torch_uncertainty.routines"), imported("torch_uncertainty.methods")
     model = methods.deep_ensembles([cnn().eval() for _ in range(3)])
@@ -296,6 +308,7 @@ def test_a_chain_of_states_is_a_network_each(x):
     assert len(as_posterior((network, states[0]))) == 1
 
 
+@pytest.mark.libraries
 def test_probly_models_are_taken_apart(x):
     representation = imported("probly.representation")
     ensemble = representation.Ensemble(cnn(), 3)
@@ -308,6 +321,7 @@ def test_probly_models_are_taken_apart(x):
         as_posterior(imported("probly.representation.classification").Evidential(cnn()))
 
 
+@pytest.mark.libraries
 def test_probly_layers_have_the_drawn_weights_of_their_distribution(x):
     representation = imported("probly.representation")
     base = nn.Sequential(nn.Conv2d(1, 4, 3, stride=2), nn.Flatten(), nn.Linear(36, 20), nn.Linear(20, 30))
@@ -321,6 +335,7 @@ def test_probly_layers_have_the_drawn_weights_of_their_distribution(x):
     assert kept.float().mean().item() == pytest.approx(0.75, abs=0.01)
 
 
+@pytest.mark.libraries
 def test_skorch_gets_advice():
     skorch = imported("skorch")
     net = skorch.NeuralNetClassifier(cnn()).initialize()
@@ -330,6 +345,7 @@ def test_skorch_gets_advice():
         dubium.explain([net, net], torch.rand(1, 1, SIZE, SIZE))
 
 
+@pytest.mark.libraries
 @pytest.mark.usefixtures("unchecked")
 def test_a_list_of_hugging_face_classifiers_is_explained():
     transformers = imported("transformers")

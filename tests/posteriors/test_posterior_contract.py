@@ -10,8 +10,13 @@ from dubium.posteriors import as_posterior, stack
 from dubium.types import Posterior
 from tests.posteriors.cases import CASES, SAMPLES, SIZE, cnn, fingerprint
 
+OTHER_LIBRARIES = ("torch-uncertainty", "bayesian-torch")
+MARKED = [
+    pytest.param(name, marks=pytest.mark.libraries) if name.startswith(OTHER_LIBRARIES) else name for name in CASES
+]
 
-@pytest.fixture(params=CASES, scope="module")
+
+@pytest.fixture(params=MARKED, scope="module")
 def case(request, tmp_path_factory):
     torch.manual_seed(0)
     model, make = CASES[request.param](tmp_path_factory.mktemp("weights"))

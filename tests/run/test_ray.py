@@ -186,7 +186,7 @@ def test_mitigation_trains_its_arms_there(cluster, tmp_path):
     for name, spread in (("here", in_turn), ("there", cluster)):
         evaluation = evaluation_on(spread, tmp_path / name, told)
         evaluate_mitigation(replace(evaluation, data=train_set, other_data=test_set), options)
-    assert told[-1] == "training arms: 4 of 4"
+    assert told[-1] == "training arms: 7 of 7"
     assert contents(tmp_path / "there", "shards/**/*") == contents(tmp_path / "here", "shards/**/*")
 
 

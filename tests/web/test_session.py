@@ -1,9 +1,11 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from dubium.errors import FileFormatError, OptionError
+from dubium.errors import FileFormatError, OptionError, UnknownNameError
 from dubium.report import write_page
 from dubium.run import Settings, explain_dataset, open_work
 from dubium.web import session as s
@@ -93,3 +95,23 @@ def test_uploads_are_checked(tmp_path, monkeypatch):
 def test_messages_are_text_not_markup():
     assert "&lt;b&gt;" in alert("<b>")
     assert alert("") == ""
+
+
+def test_visitors_at_the_same_time_get_what_they_would_get_alone(out):
+    session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
+    choices = [s.Choice(), s.Choice(relevance="grad-cam"), s.Choice(method="fullgrad")]
+    wanted = [(item, choice) for item in session.pictures[:3] for choice in choices]
+    alone = [s.explain_item(session, *one).maps for one in wanted]
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(lambda one: s.explain_item(session, *one).maps, wanted * 3))
+    for index, maps in enumerate(together):
+        assert all(torch.equal(maps[kind], alone[index % len(alone)][kind]) for kind in maps)
+
+
+@pytest.mark.parametrize(
+    "choice", [s.Choice(method="captum.attr:Saliency"), s.Choice(relevance="captum.attr:Saliency")]
+)
+def test_no_code_is_imported_because_a_visitor_names_it(out, choice):
+    session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
+    with pytest.raises(UnknownNameError, match="captum"):
+        s.explain_item(session, session.pictures[0], choice)

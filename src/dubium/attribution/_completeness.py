@@ -1,6 +1,6 @@
 """Whether FullGrad's terms add up to the logits, told to the user where they do not."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ MISSING = 0.05  # of a logit: what FullGrad may miss without a word
 LOGITS = 3  # of the first image: what is measured; each costs every explanation time
 
 
-def warn_if_incomplete(numbered: Iterable[tuple[int, nn.Module]], x: Images, memory: int) -> None:
+def warn_if_incomplete(numbered: Sequence[tuple[int, nn.Module]], x: Images, memory: int) -> None:
     """One warning if FullGrad misses much of the logits of the first image, in one of these networks."""
     for index, network in numbered if len(x) else ():
         gap = median_gap(FullGradPass(network, x[:1], spatial=False), memory)

@@ -49,7 +49,7 @@ def resolve_method(what: object, table: Mapping[str, str], noun: str, options: M
     preparation = PLAIN_PREPARATION
     if isinstance(what, str) and what not in table and ":" in what:
         what = import_method(what)
-    if is_captum(what):
+    if not isinstance(what, str) and is_captum(what):
         name, function = captum_name(what), image_by_image(captum_attributor(what))
     elif callable(what) and not isinstance(what, type):
         name = getattr(getattr(what, "func", what), "__name__", type(what).__name__)

@@ -12,10 +12,11 @@ from torch import Tensor
 from dubium._explain import explain, uncertainty
 from dubium.data.fit import to_channels, to_size
 from dubium.data.image_files import read_image
-from dubium.errors import DubiumError, FileFormatError, OptionError
+from dubium.errors import DubiumError, FileFormatError, OptionError, lookup
 from dubium.evaluation.metrics.blurring import pixel_ranks
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.explanation import Explanation
+from dubium.registry import RELEVANCES, method_names
 from dubium.run.settings import Settings
 from dubium.run.sources import ImageSource, Item, open_source
 from dubium.run.store import Row, class_name, open_results
@@ -141,6 +142,8 @@ def explain_item(session: Session, item: Item, choice: Choice) -> Explanation:
     """Scores and maps of one image, at the networks' size; from the store where the networks are not here."""
     if session.posterior is None:
         return stored_explanation(session, item)
+    lookup("method", dict.fromkeys(method_names()), choice.method)  # no code is imported because a visitor names it
+    lookup("relevance", RELEVANCES, choice.relevance)
     options: dict[str, Any] = {}
     if choice.method == "ua-backprop":
         options = {"relevance": choice.relevance, "tau1": choice.tau1, "tau2": choice.tau2}
