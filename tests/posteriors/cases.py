@@ -2,6 +2,7 @@
 
 import warnings
 
+import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
@@ -215,3 +216,9 @@ CASES = {
     "bayesian-torch flipout": bayesian_torch("Flipout"),
     "bayesian-torch with divergence": bayesian_torch_with_divergence,
 }
+
+OTHER_LIBRARIES = ("torch-uncertainty", "bayesian-torch")
+MARKED = [
+    pytest.param(name, marks=pytest.mark.libraries) if name.startswith(OTHER_LIBRARIES) else name for name in CASES
+]
+"""The names of all cases; those that need libraries which `make check` installs are marked."""

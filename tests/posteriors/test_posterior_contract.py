@@ -8,12 +8,7 @@ from torch.nn.utils import parameters_to_vector, vector_to_parameters
 import dubium
 from dubium.posteriors import as_posterior, stack
 from dubium.types import Posterior
-from tests.posteriors.cases import CASES, SAMPLES, SIZE, cnn, fingerprint
-
-OTHER_LIBRARIES = ("torch-uncertainty", "bayesian-torch")
-MARKED = [
-    pytest.param(name, marks=pytest.mark.libraries) if name.startswith(OTHER_LIBRARIES) else name for name in CASES
-]
+from tests.posteriors.cases import CASES, MARKED, SAMPLES, SIZE, cnn, fingerprint
 
 
 @pytest.fixture(params=MARKED, scope="module")
