@@ -31,6 +31,8 @@ RESHAPING = frozenset(
         *("matmul", "bmm", "einsum", "scaled_dot_product_attention", "softmax", "dropout"),
     ]
 )
+DENSE, CHANNELS = "linear", "layer of channels"
+CHANNELS_FIRST_ALWAYS = frozenset([CHANNELS, "conv2d", "batch_norm", "group_norm", "instance_norm"])
 
 
 @dataclass(frozen=True)
@@ -96,14 +98,15 @@ class RecordedBiases:
         given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
         if given is None or name in RESHAPING:
             return
-        if name in PERMUTING:
+        permutes = name in PERMUTING or is_permutation(given, out)
+        if permutes:
             moves_last = given.shape[1] == out.shape[3] and given.shape[2:] == out.shape[1:3]
             last = moves_last and given.shape[2:] in self.sizes and not self.is_channels_last(given)
         else:
-            last = self.is_channels_last(given)
+            last = self.is_channels_last(given) and name not in CHANNELS_FIRST_ALWAYS
         if last:
             self.channels_last[id(out)] = out
-        elif name not in PERMUTING:
+        elif not permutes and name != DENSE:
             size = (out.shape[2], out.shape[3])
             if next(iter(self.sizes), None) != size:
                 self.sizes.pop(size, None)
@@ -137,6 +140,12 @@ class RecordedBiases:
         return not leads_around(output, leaf, [s.out for s in self.standardised])
 
 
+def is_permutation(given: Tensor, out: Tensor) -> bool:
+    """Whether a tensor is another one with its axes in another order, as of a module that permutes."""
+    axes, moved = (tuple(zip(value.stride(), value.shape, strict=True)) for value in (given, out))
+    return axes != moved and sorted(axes) == sorted(moved) and given.data_ptr() == out.data_ptr()
+
+
 @contextmanager
 def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[RecordedBiases]:
     """Within the block, a forward pass of the network records each bias with the place of its gradient.
@@ -160,9 +169,9 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
             if out.requires_grad and len(out) == images:
                 recorded.standardised.append(Standardised(layer, args[0], out))
             return
-        dense = isinstance(layer, nn.Linear)
-        recorded.follow("linear" if dense else "layer", () if dense else args, out)
-        if isinstance(layer, (*LINEAR, _BatchNorm)):
+        dense, has_channels = isinstance(layer, nn.Linear), isinstance(layer, (*LINEAR, _BatchNorm))
+        recorded.follow(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
+        if has_channels:
             value = batch_norm_shift(layer) if isinstance(layer, _BatchNorm) else layer.bias
             if isinstance(value, Tensor):
                 recorded.add(out, value.detach(), last=dense)
