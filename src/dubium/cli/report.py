@@ -16,6 +16,9 @@ def report(
     png: Annotated[bool, typer.Option("--png", help="Also a PNG of each explained image.")] = False,
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
     smooth: Annotated[float, typer.Option(min=0, help="Blur the maps in pictures by so many pixels; 1 or 2.")] = 0.0,
+    beside: Annotated[
+        Path | None, typer.Option(help="Another run over the same images, say by another method: its maps go below.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Build the page of a run again, from its results alone."""
@@ -28,7 +31,7 @@ def report(
         print_json({"page": str(page)}) if json else print(page)
         return
     results = open_results(out)
-    page, pictures = write_page(out, gallery=gallery, title=title, smooth=smooth), list[str]()
+    page, pictures = write_page(out, gallery=gallery, title=title, smooth=smooth, beside=beside), list[str]()
     with stage_bars(quiet=json) as progress:
         for path in write_pngs(out, smooth=smooth) if png else ():
             pictures.append(str(path))
