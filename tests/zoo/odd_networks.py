@@ -69,6 +69,15 @@ class ConvNeXtBlock(nn.Module):
         return y
 
 
+class MixedWindows(nn.Module):
+    """Windows are images first, but what each image gives to its windows is repeated windows first (timm's GCViT)."""
+
+    def forward(self, x):
+        windows = x.unflatten(2, (2, -1)).movedim(2, 1).flatten(0, 1)
+        shared = x.mean((2, 3), keepdim=True).repeat(2, 1, 1, 1)
+        return (windows * shared).unflatten(0, (-1, 2)).movedim(1, 2).flatten(2, 3)
+
+
 class SqueezeAndExcite(nn.Module):
     def __init__(self):
         super().__init__()
