@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as read_safetensors
 from safetensors.torch import save_file
@@ -27,7 +26,7 @@ def write_tensors(path: Path | str, tensors: Mapping[str, Tensor], *, key: str, 
     Args:
         key: the name of the header in the file's metadata; one name only, since safetensors gives several no order.
     """
-    contiguous = {name: torch.as_tensor(tensor).detach().cpu().contiguous() for name, tensor in tensors.items()}
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     with written_atomically(path) as beside:
         save_file(contiguous, beside, metadata={key: json.dumps({**header, SEAL: BLANK_SEAL})})
         seal_file(beside)

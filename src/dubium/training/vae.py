@@ -1,6 +1,5 @@
 """Train the VAEs of the CLUE methods."""
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from dubium.data import Dataset, load
 from dubium.errors import OptionError
 from dubium.executor import thread_count
 from dubium.models import VAE, save_vae
+from dubium.models.saved_vae import read_vae_record
 from dubium.training.checkpoint import read_checkpoint
 from dubium.training.loop import fit, network_for
 from dubium.training.members import OnEvent
@@ -54,7 +54,7 @@ def train_vae(
     threads = threads or torch.get_num_threads()
     plan = start_or_continue(out, Plan(dataset, "vae", 1, "paper", recipe, seed, threads, fingerprint(data)))
     if (out / "vae.json").exists():
-        return dict(json.loads((out / "vae.json").read_text())["training"])
+        return dict(read_vae_record(out)["training"])
     with thread_count(plan.threads):
         vae = network_for(recipe, seed)
         assert isinstance(vae, VAE)
