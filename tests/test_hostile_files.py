@@ -267,7 +267,9 @@ def test_an_explanation_without_a_method_or_with_nonsense_is_refused(changes, tm
         dubium.load(tmp_path / "e.safetensors")
 
 
-@pytest.mark.parametrize("metadata", [{"dubium": "[" * 10**5}, {"dubium": "[]"}, {"dubium": "3"}, {"other": "{}"}, None])
+@pytest.mark.parametrize(
+    "metadata", [{"dubium": "[" * 10**5}, {"dubium": "[]"}, {"dubium": "3"}, {"other": "{}"}, None]
+)
 def test_metadata_of_others_is_refused(metadata, tmp_path):
     save_file({"probs": torch.zeros(1, 2)}, tmp_path / "e.safetensors", metadata)
     with pytest.raises(FileFormatError, match=r"e\.safetensors"):

@@ -1,4 +1,4 @@
-"""Reading what others wrote: regular files of a bounded size, and JSON. The one place where foreign files are opened."""
+"""Foreign files are opened here: regular files of a bounded size, and JSON."""
 
 import json
 import os

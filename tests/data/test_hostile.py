@@ -141,7 +141,12 @@ def test_an_array_that_the_file_does_not_hold_is_refused_before_memory_is(shape,
 
 
 def test_a_header_that_is_nested_deeply_or_not_a_header_is_refused(tmp_path):
-    for header in (b"(" * 3000, b"{'descr': 1}", b"\xff" * 40, b"{'descr': '|u1', 'fortran_order': 1, 'shape': ('a',)}"):
+    for header in (
+        b"(" * 3000,
+        b"{'descr': 1}",
+        b"\xff" * 40,
+        b"{'descr': '|u1', 'fortran_order': 1, 'shape': ('a',)}",
+    ):
         (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header)
         assert_refused(lambda: load(tmp_path / "a.npy"), "a.npy")
 
@@ -341,5 +346,3 @@ def test_a_member_that_is_a_link_or_huge_is_not_unpacked(kind, tmp_path):
 def test_json_of_any_kind_is_one_kind_of_error(content):
     with pytest.raises(FileFormatError, match=r"a\.json is damaged"):
         parse_json(content, "a.json")
-
-

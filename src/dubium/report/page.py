@@ -17,6 +17,7 @@ from dubium.report.pictures import img_element
 from dubium.report.plots import horizontal_bars, reliability_diagram, score_distribution
 from dubium.report.summary import MeanMap, RunSummary, summarise_results
 from dubium.report.tables import settings_table, skipped_table
+from dubium.run.about import check_whole_about
 from dubium.run.store import Results, open_results
 from dubium.types import KINDS
 
@@ -50,6 +51,7 @@ def write_page(folder: Path | str, *, gallery: int = GALLERY, title: str | None 
 
 def run_page(results: Results, *, gallery: int = GALLERY, title: str | None = None, smooth: float = 0.0) -> str:
     """The HTML of the page about a run."""
+    check_whole_about(results.about, results.folder)
     settings = results.about["settings"]
     first = settings["kinds"][0]
     summary, mean, cards = summarise_results(results), MeanMap(), dict[int, str]()
