@@ -3,8 +3,9 @@
 import json
 import os
 import stat
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from dubium.errors import DataNotFoundError, FileFormatError
 
@@ -12,7 +13,7 @@ JSON_BYTES = 2**26
 JSON_CONTAINERS = 2**20  # objects and lists; 64 MiB of "[]," would become 1.4 GB of lists
 
 
-def open_regular_file(path: Path | str, *, most: int) -> BinaryIO:
+def open_regular_file(path: Path | str, *, most: int) -> BufferedReader:
     """Open a regular file of at most `most` bytes for reading.
 
     A pipe, a socket or a device is refused, also behind a link: reading it may wait for ever, or never end.

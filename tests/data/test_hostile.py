@@ -89,12 +89,20 @@ def test_a_pipe_or_a_device_as_image_is_refused_at_once(make, name, tmp_path):
     assert_refused(lambda: load(tmp_path), "a.png" if make is make_fifo else "", seconds=5)
 
 
-@pytest.mark.parametrize("read", [read_idx, lambda path, _: read_mat(path), lambda path, _: read_pickle(path),
-                                  lambda path, _: read_json(path), lambda path, _: open_regular_file(path, most=9)])  # fmt: skip
+READERS = {
+    "idx": lambda path: read_idx(path, 1),
+    "mat": read_mat,
+    "pickle": read_pickle,
+    "json": read_json,
+    "any": lambda path: open_regular_file(path, most=9),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize("make", [make_fifo, link_to_zeros])
-def test_no_reader_waits_for_a_pipe_or_reads_a_device(read, make, tmp_path):
+def test_no_reader_waits_for_a_pipe_or_reads_a_device(reader, make, tmp_path):
     make(tmp_path / "input.gz")
-    assert_refused(lambda: read(tmp_path / "input.gz", 1), "input.gz cannot be read", seconds=5)
+    assert_refused(lambda: READERS[reader](tmp_path / "input.gz"), "input.gz cannot be read", seconds=5)
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB", "L", "1", "CMYK"])

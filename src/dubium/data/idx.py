@@ -4,8 +4,8 @@ import gzip
 import math
 import zlib
 from collections.abc import Sequence
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
         raise FileFormatError(f"{path} is damaged or cut short ({error}). Delete it and get it again.") from error
 
 
-def _read(file: gzip.GzipFile | BinaryIO, path: Path, axes: int) -> NDArray[np.uint8]:
+def _read(file: gzip.GzipFile | BufferedReader, path: Path, axes: int) -> NDArray[np.uint8]:
     header = file.read(4 + 4 * axes)
     if len(header) < 4 + 4 * axes or header[:4] != bytes((0, 0, 8, axes)):
         raise FileFormatError(f"{path} is not an idx file of bytes with {axes} axes: it starts with {header[:4]!r}.")
@@ -38,7 +38,7 @@ def _read(file: gzip.GzipFile | BinaryIO, path: Path, axes: int) -> NDArray[np.u
         raise FileFormatError(f"{path} announces {shape}, more than this format is used for; it is not a dataset.")
     content = np.empty(size, np.uint8)
     found = 0
-    while found < size and (count := file.readinto(memoryview(content)[found : found + 2**24])):
+    while found < size and (count := file.readinto(content.data[found : found + 2**24])):
         found += count
     if found < size or file.read(1):
         more = "more" if found == size else f"only {found}"

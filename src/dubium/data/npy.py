@@ -8,7 +8,7 @@ import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -47,13 +47,13 @@ def read_npz_file(path: Path, names: Sequence[Sequence[str]]) -> tuple[list[str]
                 left, arrays = max(EXPANDED, RATIO * size), Arrays()
                 for name in (name for name in wanted if name is not None):
                     left -= members[name].file_size
-                    arrays[name] = read_member(archive, members[name], left)
+                    arrays[name] = read_archive_member(archive, members[name], left)
                 return list(members), arrays
         except Exception as error:  # and so do archives
             raise FileFormatError(f"{path} is damaged or not a NumPy file of numbers ({error}).") from error
 
 
-def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> NDArray[np.generic]:
+def read_archive_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> NDArray[np.generic]:
     """One array of an archive; `left` is what may still be expanded after it."""
     if info.compress_type not in METHODS or info.flag_bits & 1:
         raise ValueError(f"{info.filename!r} is compressed or encrypted in a way that NumPy does not write")
@@ -69,7 +69,7 @@ def read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: int) -> N
         return array
 
 
-def parse_npy(file: "BinaryIO | zipfile.ZipExtFile", size: int) -> NDArray[np.generic]:
+def parse_npy(file: IO[bytes], size: int) -> NDArray[np.generic]:
     """The array in a stream of `size` bytes: numbers, booleans or texts."""
     version = npy_format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
@@ -84,7 +84,7 @@ def parse_npy(file: "BinaryIO | zipfile.ZipExtFile", size: int) -> NDArray[np.ge
     if min(shape, default=1) < 0 or count * dtype.itemsize > size:
         raise ValueError(f"an array of shape {shape} is announced, and {size:,} bytes are there")
     array = np.empty(count, dtype)
-    raw, found = memoryview(array.view(np.uint8)), 0
+    raw, found = array.view(np.uint8).data, 0
     while found < len(raw):
         part = file.read(min(2**24, len(raw) - found))
         if not part:

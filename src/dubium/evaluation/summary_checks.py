@@ -34,10 +34,9 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-INTERVAL = {end: _is_number for end in ("value", "low", "high")}
-COMPARISON = {name: _is_text for name in ("metric", "a", "b")} | {
-    name: _is_number for name in ("difference", "low", "high", "p_holm", "effect")
-}
+INTERVAL = dict.fromkeys(("value", "low", "high"), _is_number)
+COMPARISON = dict.fromkeys(("metric", "a", "b"), _is_text)
+COMPARISON |= dict.fromkeys(("difference", "low", "high", "p_holm", "effect"), _is_number)
 SUMMARY_PARTS: dict[str, Callable[[Any], bool]] = {
     "protocol": _is_text,
     "settings": _has({}),

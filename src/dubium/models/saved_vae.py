@@ -68,7 +68,8 @@ def read_vae_record(path: Path) -> dict[str, Any]:
     content = read_json(path / "vae.json")
     is_record = isinstance(content, dict) and content.get("format") == FORMAT
     described = content.get("architecture") if is_record else None
-    name = described.get("name") if isinstance(described, dict) else None
+    described = described if isinstance(described, dict) else {}
+    name = described.get("name")
     if not isinstance(name, str) or name not in VAES or not isinstance(content.get("training"), dict):
         raise FileFormatError(
             f"{path / 'vae.json'} is damaged or not of a VAE; expected format {FORMAT}, an architecture of "

@@ -40,7 +40,7 @@ def divergence_message(file: Path) -> str:
     content = read_json(file)
     if not isinstance(content, dict) or not isinstance(content.get("message"), str):
         raise FileFormatError(f"{file} is damaged: it has no message. Delete it, and the member is trained again.")
-    return content["message"]
+    return str(content["message"])
 
 
 def train_member(plan: Plan, index: int, folder: Path, data: Dataset, report: OnEvent) -> None:

@@ -64,9 +64,9 @@ def read_record(folder: str | Path) -> Record:
         )
     for name, (valid, expected) in CHECKS.items():
         if not valid(content.get(name)):
-            raise FileFormatError(f"{file}: {name!r} is {shorten(content.get(name))}; expected {expected}.")
+            raise FileFormatError(f"{file}: {name!r} is {short_repr(content.get(name))}; expected {expected}.")
     if len(set(content["members"])) < len(content["members"]):
-        raise FileFormatError(f"{file}: a file stands twice among its members, {shorten(content['members'])}.")
+        raise FileFormatError(f"{file}: a file stands twice among its members, {short_repr(content['members'])}.")
     one, many = content.get("sampling") is not None, isinstance(content.get("architecture"), list)
     if one and len(content["members"]) != 1:
         raise FileFormatError(f"{file}: a posterior with 'sampling' has one member, not {len(content['members'])}.")
@@ -78,7 +78,7 @@ def read_record(folder: str | Path) -> Record:
     return Record(**known)
 
 
-def shorten(value: Any) -> str:
+def short_repr(value: Any) -> str:
     """What an error shows of a value, which may be megabytes of text."""
     text = repr(value)
     return text if len(text) <= 200 else f"{text[:200]}..."
