@@ -14,6 +14,7 @@ from dubium.cli.compare import compare
 from dubium.cli.demo import demo
 from dubium.cli.explain import explain
 from dubium.cli.report import report
+from dubium.cli.reproduce import reproduce
 from dubium.cli.serve import serve
 from dubium.cli.train import train
 from dubium.cli.train_vae import train_vae
@@ -68,5 +69,6 @@ app.command("report")(report)
 app.command("serve", cls=ManyValues)(serve)
 app.add_typer(data.app, name="data")
 app.add_typer(evaluate.app, name="evaluate")
+app.command("reproduce")(reproduce)
 app.command("train")(train)
 app.command("train-vae")(train_vae)

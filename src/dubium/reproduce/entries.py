@@ -1,0 +1,187 @@
+"""The table of entries: one for each table and figure of the paper, and one of ours about attention."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from dubium.reproduce.arms import alpha_arms, attention_arms, kind_arms, method_arms, row_arms, space_arms
+from dubium.reproduce.job import AttentionArm, Job
+from dubium.reproduce.paper import read_paper
+from dubium.reproduce.rows import (
+    NORMALISATION_ROWS,
+    SINGLE_ROWS,
+    Row,
+    method_rows,
+    own_rows,
+    path_rows,
+    temperature_rows,
+)
+from dubium.reproduce.settings import ANOMALY, BLURRING, MITIGATION, RUNTIME, SEEDS, options_for
+
+Rows = Callable[[str], Mapping[str, Row]]
+"""Rows of a table at a scale."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A table or figure: the paper's tables it repeats, its rows (the paper's and ours), and the jobs behind them."""
+
+    name: str
+    tables: tuple[str, ...]
+    jobs: Callable[[str], list[Job]]
+    rows: Rows
+    own: Rows = lambda _scale: {}
+
+    def source(self, row: Row, column: str) -> tuple[str, str, str]:
+        """Job, label and metric of a cell; a column is `group/metric`, or a metric alone.
+
+        >>> ENTRIES["single"].source(SINGLE_ROWS["Ours-Ensemble-1"], "mnist/murr@2%")
+        ('single-mnist-single', 'ua-backprop', 'murr@2%/aleatoric')
+        """
+        group, _, metric = column.rpartition("/")
+        name = job_name(self.name, group, row.networks)
+        return name, row.label, metric if row.kind == "epistemic" else f"{metric}/{row.kind}"
+
+
+def job_name(entry: str, group: str, networks: str = "ensemble") -> str:
+    """Such as `single-mnist-laplace`; the ensemble is not named."""
+    return "-".join(part for part in (entry, group, "" if networks == "ensemble" else networks) if part)
+
+
+def column_groups(tables: tuple[str, ...]) -> list[str]:
+    """What comes before the slash in the columns of some tables: a dataset, or a dataset and a number of images."""
+    columns = [column for table in tables for column in read_paper()["tables"][table]["columns"]]
+    return list(dict.fromkeys(column.rpartition("/")[0] for column in columns))
+
+
+def protocol_entry(name: str, table: Any, measure: str, rows: Rows, own: Rows = lambda _scale: {}) -> Entry:
+    """An entry whose rows are methods, judged by a protocol on each of its datasets."""
+
+    def jobs(scale: str) -> list[Job]:
+        found = []
+        for dataset in column_groups((name,)):
+            by_networks: dict[str, list[Row]] = {}
+            for row in [*rows(scale).values(), *own(scale).values()]:
+                by_networks.setdefault(row.networks, []).append(row)
+            for networks, chosen in by_networks.items():
+                options = {**options_for(table, scale, dataset), "kinds": [chosen[0].kind]}
+                texts = tuple(dict.fromkeys(row.label for row in chosen))
+                found.append(Job(job_name(name, dataset, networks), measure, dataset, networks, texts, (), options))
+        return found
+
+    return Entry(name, (name,), jobs, rows, own)
+
+
+def mitigation_entry(
+    name: str,
+    arms: Callable[[str], list[AttentionArm]],
+    own: Callable[[str], list[AttentionArm]] = lambda _scale: [],
+    *,
+    tables: tuple[str, ...] | None = None,
+) -> Entry:
+    """An entry whose rows are arms, trained on each of its datasets and numbers of images."""
+    tables = (name,) if tables is None else tables
+
+    def jobs(scale: str) -> list[Job]:
+        found = []
+        for group in column_groups(tables):
+            dataset, _, count = group.rpartition("-") if group.count("-") and group not in DATASETS else (group, "", "")
+            options = options_for(MITIGATION, scale, dataset)
+            options |= {"images": int(count)} if count and scale != "smoke" else {}
+            chosen = tuple([*arms(scale), *own(scale)])
+            found.append(Job(job_name(name, group), "mitigation", dataset, arms=chosen, options=options))
+        return found
+
+    return Entry(name, tables, jobs, lambda scale: row_arms(arms(scale)), lambda scale: row_arms(own(scale)))
+
+
+DATASETS = ("mnist", "svhn", "cifar-10", "cifar-100")
+
+
+def attention_jobs(scale: str) -> list[Job]:
+    """Whether attention helps at all: stronger attention of several maps against none, over ten trainings."""
+    found = []
+    for dataset in ("mnist", "cifar-10"):
+        options = {**options_for(MITIGATION, scale, dataset), "seeds": SEEDS[scale]}
+        arms = tuple(attention_arms())
+        found.append(Job(job_name("attention", dataset), "mitigation", dataset, arms=arms, options=options))
+    return found
+
+
+def property_jobs(scale: str) -> list[Job]:
+    rows = [*property_rows(scale).values(), *own_property_rows(scale).values()]
+    return [Job("properties", "properties", "mnist", methods=tuple(row.label for row in rows))]
+
+
+def property_rows(scale: str) -> dict[str, Row]:
+    """Path methods are asked for many steps, so that what holds shows to many digits."""
+    texts = {"Grad": "grad", "SmoothGrad": "smoothgrad:samples=20", "FullGrad": "fullgrad", "IG": "ig:steps=500"}
+    if scale == "smoke":
+        texts |= {"SmoothGrad": "smoothgrad:samples=2", "IG": "ig:steps=50"}
+    return {name: Row(text) for name, text in texts.items()}
+
+
+def own_property_rows(_scale: str) -> dict[str, Row]:
+    return {"Ours (UA-Backprop)": Row("ua-backprop"), "auto (blur-path)": Row("blur-path")}
+
+
+def runtime_jobs(scale: str) -> list[Job]:
+    texts = tuple(row.label for row in [*runtime_rows(scale).values(), *own_runtime_rows(scale).values()])
+    groups = column_groups(("runtime",))
+    return [Job(f"runtime-{group}", "runtime", group, methods=texts, options=RUNTIME[scale]) for group in groups]
+
+
+def runtime_rows(scale: str) -> dict[str, Row]:
+    """With the paper's steps and samples at every scale but `smoke`: time is what is measured."""
+    return method_rows("smoke" if scale == "smoke" else "paper", "Ours", "Blur IG", "SmoothGrad", "CLUE")
+
+
+def own_runtime_rows(_scale: str) -> dict[str, Row]:
+    return {"auto (blur-path)": Row("blur-path"), "Grad": Row("grad")}
+
+
+def ensemble_jobs(scale: str) -> list[Job]:
+    """The blurring test with another ensemble of the same dataset, to show how much depends on the networks."""
+    if scale == "smoke":
+        return []
+    options = {**options_for(BLURRING, scale, "svhn"), "kinds": ["epistemic"]}
+    methods = tuple(row.label for row in [*method_rows(scale, "Ours", "Grad").values(), *own_rows().values()])
+    return [Job("ensembles-svhn-svhn-cnn", "blurring", "svhn", "svhn-cnn", methods, (), options)]
+
+
+ENTRIES: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry("properties", ("properties",), property_jobs, property_rows, own_property_rows),
+        Entry("runtime", ("runtime",), runtime_jobs, runtime_rows, own_runtime_rows),
+        protocol_entry(
+            "random",
+            BLURRING,
+            "blurring",
+            lambda _scale: {"Ours": Row("ua-backprop"), "Random": Row("random")},
+            lambda _scale: own_rows(),
+        ),
+        protocol_entry(
+            "no-normalisation", BLURRING, "blurring", lambda _scale: NORMALISATION_ROWS, lambda _scale: own_rows()
+        ),
+        protocol_entry("paths", BLURRING, "blurring", path_rows, lambda _scale: own_rows()),
+        protocol_entry("single", BLURRING, "blurring", lambda _scale: SINGLE_ROWS, lambda _scale: own_rows()),
+        protocol_entry("blurring", BLURRING, "blurring", method_rows, lambda _scale: own_rows()),
+        protocol_entry(
+            "temperatures", BLURRING, "blurring", lambda _scale: temperature_rows(), lambda _scale: own_rows()
+        ),
+        protocol_entry("anomaly", ANOMALY, "anomaly", method_rows, lambda _scale: own_rows()),
+        mitigation_entry("kinds", kind_arms),
+        mitigation_entry("space", space_arms),
+        mitigation_entry("mitigation", method_arms, lambda _scale: attention_arms(brief=True)),
+        mitigation_entry("vary-alpha", lambda _scale: alpha_arms()),
+        Entry("attention", (), attention_jobs, lambda _scale: {}, lambda _scale: row_arms(attention_arms())),
+        mitigation_entry(
+            "vary-n",
+            lambda scale: [arm for arm in method_arms(scale, none="Non-attention") if "CLUE" not in arm.label],
+            tables=("vary-n-mnist", "vary-n-cifar-10"),
+        ),
+        Entry("ensembles", (), ensemble_jobs, lambda _scale: {}),
+    )
+}
+"""In the order of what they cost."""

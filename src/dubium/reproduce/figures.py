@@ -1,0 +1,5 @@
+"""Figures of the paper, drawn again."""
+
+from dubium.reproduce.entries import Entry
+
+FIGURES: dict[str, Entry] = {}
