@@ -42,7 +42,7 @@ def reproduce(
     from dubium.executor import thread_count
     from dubium.reproduce.context import Context
     from dubium.reproduce.page import write_page
-    from dubium.reproduce.runner import DONE, entry_jobs, entry_names, job_status, run_jobs
+    from dubium.reproduce.runner import DONE, check_data, entry_jobs, entry_names, job_status, run_jobs
 
     lookup("table or figure", dict.fromkeys((ALL, PAGE, *entry_names())), name)
     folder = out / scale
@@ -53,6 +53,7 @@ def reproduce(
     if show:
         print_statuses(statuses)
         return
+    check_data(statuses, scale)
     print_estimate(statuses)
     threads = threads_for(engine, threads) or torch.get_num_threads()
     with thread_count(threads), executor_for(engine, address, threads) as executor:

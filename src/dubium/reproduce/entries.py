@@ -16,7 +16,7 @@ from dubium.reproduce.rows import (
     path_rows,
     temperature_rows,
 )
-from dubium.reproduce.settings import ANOMALY, BLURRING, MITIGATION, RUNTIME, SEEDS, options_for
+from dubium.reproduce.settings import ANOMALY, BLURRING, DATASETS, MITIGATION, RUNTIME, SEEDS, options_for
 
 Rows = Callable[[str], Mapping[str, Row]]
 """Rows of a table at a scale."""
@@ -88,14 +88,11 @@ def mitigation_entry(
             dataset, _, count = group.rpartition("-") if group.count("-") and group not in DATASETS else (group, "", "")
             options = options_for(MITIGATION, scale, dataset)
             options |= {"images": int(count)} if count and scale != "smoke" else {}
-            chosen = tuple([*arms(scale), *own(scale)])
+            chosen = (*arms(scale), *own(scale))
             found.append(Job(job_name(name, group), "mitigation", dataset, arms=chosen, options=options))
         return found
 
     return Entry(name, tables, jobs, lambda scale: row_arms(arms(scale)), lambda scale: row_arms(own(scale)))
-
-
-DATASETS = ("mnist", "svhn", "cifar-10", "cifar-100")
 
 
 def attention_jobs(scale: str) -> list[Job]:
@@ -110,7 +107,7 @@ def attention_jobs(scale: str) -> list[Job]:
 
 def property_jobs(scale: str) -> list[Job]:
     rows = [*property_rows(scale).values(), *own_property_rows(scale).values()]
-    return [Job("properties", "properties", "mnist", methods=tuple(row.label for row in rows))]
+    return [Job("properties", "properties", "", methods=tuple(row.label for row in rows))]
 
 
 def property_rows(scale: str) -> dict[str, Row]:
@@ -146,7 +143,7 @@ def ensemble_jobs(scale: str) -> list[Job]:
         return []
     options = {**options_for(BLURRING, scale, "svhn"), "kinds": ["epistemic"]}
     methods = tuple(row.label for row in [*method_rows(scale, "Ours", "Grad").values(), *own_rows().values()])
-    return [Job("ensembles-svhn-svhn-cnn", "blurring", "svhn", "svhn-cnn", methods, (), options)]
+    return [Job("blurring-svhn@svhn-cnn", "blurring", "svhn", "svhn-cnn", methods, (), options)]
 
 
 ENTRIES: dict[str, Entry] = {

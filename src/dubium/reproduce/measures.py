@@ -5,6 +5,7 @@ from typing import Any
 
 from dubium.evaluation.protocols import run_protocol
 from dubium.reproduce.context import Context, open_evaluation
+from dubium.reproduce.figures import measure_figure
 from dubium.reproduce.job import Job
 from dubium.reproduce.mitigation import measure_mitigation
 from dubium.reproduce.networks import describe_networks
@@ -15,7 +16,7 @@ Summary = dict[str, Any]
 
 
 def measure_protocol(context: Context, job: Job) -> Summary:
-    """Run a protocol of `dubium.evaluation.PROTOCOLS`; jobs with the same networks and options share maps and curves."""
+    """Run a protocol of `dubium.evaluation`; jobs with the same networks and options share maps and curves."""
     networks = describe_networks(job.dataset, job.networks, context.scale)
     digest = job.shared_digest(context.scale, networks)
     folder = context.folder / "evaluations" / f"{job.measure}-{job.dataset}-{job.networks}-{digest}"
@@ -31,4 +32,5 @@ MEASURES: Mapping[str, Callable[[Context, Job], Summary]] = {
     "mitigation": measure_mitigation,
     "properties": measure_properties,
     "runtime": measure_runtime,
+    "figure": measure_figure,
 }

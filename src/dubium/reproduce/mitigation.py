@@ -18,6 +18,7 @@ from dubium.evaluation.protocols.mitigation import MAPS, mitigation_options
 from dubium.evaluation.protocols.mitigation_arm import Attention, arm_measurements, train_arm
 from dubium.evaluation.shards import ShardStore, arm_shard, explainer_shard, file_name
 from dubium.evaluation.summary import EvaluationSummary
+from dubium.kinds import KINDS
 from dubium.reproduce.context import Context, open_methods
 from dubium.reproduce.job import NONE, AttentionArm, Job
 from dubium.reproduce.networks import SMOKE_MEMBERS, open_data
@@ -26,7 +27,6 @@ from dubium.training.loop import fit, network_for
 from dubium.training.recipe import Recipe
 
 MEMBERS = 5
-KINDS = ("epistemic", "aleatoric", "total")
 
 
 class Trials(NamedTuple):

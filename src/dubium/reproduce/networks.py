@@ -1,4 +1,4 @@
-"""The networks and images of each dataset and scale: trained here, public ones where they are named, or small stand-ins."""
+"""The networks and images of each dataset and scale: trained here, public ones, or small stand-ins."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +11,7 @@ from torch import nn
 
 from dubium.data import Dataset, load
 from dubium.data.catalog import SOURCES
+from dubium.data.find import data_folders, find_files
 from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.models import VAE, load_vae
 from dubium.posteriors import fit_laplace, load_posterior, posterior_record
@@ -63,7 +64,7 @@ INSTEAD = {"cifar-10": "cifar10-resnet20", "cifar-100": "cifar100-resnets"}
 def describe_networks(dataset: str, networks: str, scale: str) -> dict[str, Any]:
     """What decides which networks are meant, without training them."""
     if scale == "smoke":
-        return {"kind": networks, "smoke": SMOKE_MEMBERS}
+        return {"kind": networks, "smoke": SMOKE_MEMBERS, "at hand": is_at_hand(dataset)}
     public = public_name(dataset, networks, scale)
     if public is not None:
         record = posterior_record(public)
@@ -131,10 +132,10 @@ def open_data(dataset: str, split: str, scale: str) -> Dataset:
 
 
 def is_at_hand(dataset: str) -> bool:
-    """Whether both splits of a dataset can be read."""
+    """Whether the files of both splits of a dataset are there."""
     try:
-        load(dataset, "test")
-        load(dataset, "train")
+        for split in ("train", "test"):
+            find_files(dataset, split, data_folders())
     except DataNotFoundError:
         return False
     return True

@@ -1,7 +1,187 @@
-"""The page."""
+"""The page: every table and figure of the paper, ours beside theirs, and what was not measured with its command."""
 
+from collections.abc import Iterator, Mapping
+from os.path import relpath
 from pathlib import Path
+from typing import Any
+
+from dubium.files import write_atomically
+from dubium.reproduce.cells import Group, entry_groups, interval_text, number_text
+from dubium.reproduce.entries import ENTRIES, Entry
+from dubium.reproduce.figures import FIGURES
+from dubium.reproduce.findings import METRICS, finding_lines, group_title
+from dubium.reproduce.paper import average_gaps, read_paper
+from dubium.reproduce.result import read_result
+from dubium.reproduce.schemes import SCHEMES
+
+HEAD = """# The paper's tables and figures, measured again
+
+*{paper}.* A cell is **ours** [95 % interval] / the paper's (difference); – was not measured. Rows in italics are ours:
+`auto`, and controls, maps that know nothing of the networks. Written by `dubium reproduce page --scale {scale}` from
+the files of [{folder}]({folder}): each has its command, commit, seed, settings, processor and versions.
+
+**{measured} of the paper's {total} numbers are measured**, at scale `{scale}`: {words}
+
+## What reproduces, and what does not
+"""
+WORDS = {
+    "smoke": "tiny networks that were trained for a moment, on a handful of images. **They mean nothing**: this page "
+    "shows that everything runs.",
+    "cpu": "fewer images, seeds and epochs than the paper's, and partly other networks, as said below each table.",
+    "paper": "the paper's settings.",
+}
 
 
 def write_page(page: Path, results: Path, scale: str) -> None:
-    """Write it."""
+    """Write the whole page from the results that are there."""
+    groups = {name: entry_groups(entry, results, scale) for name, entry in ENTRIES.items()}
+    cells = [cell for found in groups.values() for group in found if not group.tag for cell in group.cells()]
+    head = HEAD.format(
+        paper=read_paper()["paper"],
+        scale=scale,
+        folder=relpath(results, page.parent),
+        words=WORDS[scale],
+        measured=sum(cell.ours is not None for cell in cells),
+        total=len(cells),
+    )
+    lines = [head, *finding_lines(results, scale)]
+    for name, entry in ENTRIES.items():
+        lines += entry_lines(entry, groups[name], page, results, scale)
+    lines += figure_lines(page, results, scale)
+    lines += ["## Averages that do not follow", "", *misprint_lines(), ""]
+    write_atomically(page, "\n".join(lines))
+
+
+def entry_lines(entry: Entry, groups: list[Group], page: Path, results: Path, scale: str) -> Iterator[str]:
+    """The tables of one entry."""
+    if not entry.tables:
+        yield from own_entry_lines(entry, results, scale)
+    for name in entry.tables:
+        table = read_paper()["tables"][name]
+        yield f"## {table['where']}: {table['title'][0].lower()}{table['title'][1:]}\n"
+        for group in (group for group in groups if group.table == name):
+            yield from group_lines(group, page, results, scale)
+        yield from average_lines(name, [group for group in groups if group.table == name and not group.tag])
+
+
+def group_lines(group: Group, page: Path, results: Path, scale: str) -> Iterator[str]:
+    """One dataset's table, and where its numbers come from."""
+    if group.name:
+        yield f"### {group_title(group.name)}{f': other networks or images ({group.tag})' if group.tag else ''}\n"
+    yield "| | " + " | ".join(METRICS.get(metric, metric) for metric in group.metrics) + " |"
+    yield "|---" * (1 + len(group.metrics)) + "|"
+    for row, cells in group.rows.items():
+        name = f"*{row}*" if row in group.own else row
+        yield f"| {name} | " + " | ".join(cell.text() for cell in cells) + " |"
+    yield ""
+    for content in group.results:
+        yield source_line(content, page, results)
+    if any(cell.ours is None for cell in group.cells()) and not group.tag:
+        dataset = f" --dataset {command_dataset(group.name)}" if group.name else ""
+        command = f"dubium reproduce {group.entry} --scale {scale}{dataset}"
+        yield f"- What is missing was not reached in the time: `{command}`."
+    yield ""
+
+
+def command_dataset(group: str) -> str:
+    """The dataset of a group such as `mnist-200`."""
+    return group if group in ("cifar-10", "cifar-100") else group.rpartition("-")[0] or group
+
+
+def source_line(content: Mapping[str, Any], page: Path, results: Path) -> str:
+    """File, command, settings, networks, machine and time of one result."""
+    link = relpath(results / f"{content['job']}.json", page.parent)
+    parts = [f"[{content['job']}]({link}): `{content['command']}`", *setting_words(content["settings"])]
+    if content.get("images", "").startswith("drawn"):
+        parts.append("**drawn images, since the dataset was not at hand**")
+    machine = content.get("machine") or {}
+    parts.append(f"{machine.get('processor')}, {machine.get('threads')} of {machine.get('cores')} cores")
+    if content.get("seconds") is not None:
+        parts.append(f"{content['seconds'] / 60:.1f} min")
+    return "- " + "; ".join([*parts, *content.get("notes", ())]) + "."
+
+
+def setting_words(settings: Mapping[str, Any]) -> Iterator[str]:
+    """The settings that change numbers, and the networks."""
+    for name in ("images", "candidates", "step", "seeds", "test_images", "repeats"):
+        if settings.get(name) is not None:
+            yield f"{name.replace('_', ' ')} {settings[name]:g}"
+    if "recipe" in settings:
+        yield f"{settings['recipe']['epochs']} epochs"
+    about = settings.get("posterior")
+    if about:
+        architecture = about.get("architecture") or {}
+        first = architecture[0] if isinstance(architecture, list) else architecture
+        test = about.get("test") or {}
+        accuracy = f", {test['accuracy']:.1%} of the test images right" if test.get("accuracy") else ""
+        origin = f"public {about['public']}" if "public" in about else about.get("trained", "")
+        yield f"{about['members']} networks ({first.get('name', 'tiny')}{accuracy}; {origin})"
+
+
+def average_lines(name: str, groups: list[Group]) -> Iterator[str]:
+    """The paper's averages beside ours, where every column of ours was measured."""
+    averages = read_paper()["tables"][name]["averages"]
+    if not averages:
+        return
+    yield "### Average\n"
+    yield "| | " + " | ".join(METRICS.get(label, label.upper()) for label in averages) + " |"
+    yield "|---" * (1 + len(averages)) + "|"
+    for row in read_paper()["tables"][name]["rows"]:
+        cells = []
+        for average in averages.values():
+            found = [
+                cell.ours
+                for group in groups
+                for metric, cell in zip(group.metrics, group.rows[row], strict=True)
+                if f"{group.name}/{metric}" in average["columns"]
+            ]
+            known = [each["value"] for each in found if each is not None]
+            ours = f"**{number_text(sum(known) / len(known))}**" if known and len(known) == len(found) else "–"
+            cells.append(f"{ours} / {number_text(average['printed'][row])}")
+        yield f"| {row} | " + " | ".join(cells) + " |"
+    yield ""
+
+
+def own_entry_lines(entry: Entry, results: Path, scale: str) -> Iterator[str]:
+    """A table that the paper does not have: whether attention helps at all."""
+    rows = entry.own(scale)
+    if not rows:
+        return
+    yield "## Ours: does stronger attention help?\n"
+    for job in entry.jobs(scale):
+        yield f"### {group_title(job.dataset)}\n"
+        content = read_result(results, job.name)
+        if content is None:
+            yield f"Not reached in the time: `dubium reproduce {entry.name} --scale {scale} --dataset {job.dataset}`.\n"
+            continue
+        yield "| | accuracy | NLL |"
+        yield "|---|---|---|"
+        for label, found in content["results"].items():
+            yield f"| *{label}* | {interval_text(found['accuracy'])} | {interval_text(found['nll'])} |"
+        yield ""
+
+
+def figure_lines(page: Path, results: Path, scale: str) -> Iterator[str]:
+    """Every figure: drawn again, or a scheme."""
+    for name, about in read_paper()["figures"].items():
+        yield f"## {about['where']}: {about['title'][0].lower()}{about['title'][1:]}\n"
+        if name in SCHEMES:
+            yield SCHEMES[name]
+            continue
+        for job in FIGURES[name].jobs(scale):
+            content = read_result(results, job.name)
+            if content is None:
+                command = f"dubium reproduce {name} --scale {scale} --dataset {job.dataset}"
+                yield f"- {group_title(job.dataset)}: not reached in the time: `{command}`.\n"
+                continue
+            for picture in content["pictures"]:
+                yield f"![{about['title']}, {group_title(job.dataset)}]({relpath(results / picture, page.parent)})\n"
+            yield source_line(content, page, results) + "\n"
+
+
+def misprint_lines() -> list[str]:
+    """The averages that the paper prints although its rows have others."""
+    return [
+        f"- {gap.table}, {gap.row}, {gap.average}: printed {gap.printed:g}, its columns give {gap.follows:g}."
+        for gap in average_gaps()
+    ]

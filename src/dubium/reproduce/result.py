@@ -14,7 +14,7 @@ from dubium.errors import FileFormatError
 from dubium.files import write_atomically
 from dubium.reproduce.job import NONE, Job
 
-KEPT = ("protocol", "settings", "versions", "results", "better", "notes", "figures")
+KEPT = ("protocol", "settings", "versions", "results", "better", "notes")
 METRICS = ("murr@2%", "murr@5%", "auc-urr@2%", "auc-urr@5%", "iou", "ada", "accuracy", "nll")
 REFERENCES = ("ua-backprop", NONE, "No attention", "Ours")
 """Comparisons are kept where one side is one of these; all pairs are in the evaluation's own folder."""
@@ -36,6 +36,9 @@ def write_result(folder: Path, job: Job, summary: Mapping[str, Any], facts: Mapp
     ]
     content = {"job": job.name, **facts, "commit": source_commit(), "machine": describe_machine(), **kept}
     content["comparisons"] = comparisons
+    content["pictures"] = list(summary.get("pictures", ()))
+    for name, picture in summary.get("pictures", {}).items():
+        write_atomically(folder / name, picture)
     path = folder / f"{job.name}.json"
     write_atomically(path, json.dumps(round_numbers(content), indent=1, allow_nan=False) + "\n")
     return path

@@ -6,6 +6,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from dubium.data.find import data_folders, find_files
 from dubium.errors import MissingExtraError
 from dubium.reproduce.context import Context
 from dubium.reproduce.entries import ENTRIES, Entry
@@ -54,7 +55,8 @@ def job_status(entry: str, job: Job, scale: str, results: Path) -> JobStatus:
 
 
 def job_fingerprint(job: Job, scale: str) -> str:
-    return job.fingerprint(scale, describe_networks(job.dataset, job.networks, scale))
+    networks = describe_networks(job.dataset, job.networks, scale) if job.dataset else {}
+    return job.fingerprint(scale, networks)
 
 
 def estimated_seconds(job: Job, scale: str) -> float | None:
@@ -62,7 +64,15 @@ def estimated_seconds(job: Job, scale: str) -> float | None:
     if scale == "smoke":
         return 3.0
     minutes = MINUTES.get(job.measure, {}).get(job.dataset, 1.0)
-    return 60 * minutes * max(1, len(job.methods) + len(job.arms)) if scale == "cpu" else None
+    return 60.0 * minutes * max(1, len(job.methods) + len(job.arms)) if scale == "cpu" else None
+
+
+def check_data(statuses: Sequence[JobStatus], scale: str) -> None:
+    """Raise `DataNotFoundError` before anything is computed, where a dataset is missing that a job will need."""
+    names = [status.job.dataset for status in statuses if status.state != DONE and status.job.dataset]
+    for name in dict.fromkeys(names) if scale != "smoke" else ():
+        for split in ("train", "test"):
+            find_files(name, split, data_folders())
 
 
 def disk_bytes(jobs: Sequence[Job]) -> int:
@@ -105,9 +115,10 @@ def job_facts(context: Context, entry: str, job: Job, seconds: float) -> dict[st
     return {
         "entry": entry,
         "fingerprint": job_fingerprint(job, context.scale),
-        "command": f"dubium reproduce {entry} --scale {context.scale} --dataset {job.dataset}",
+        "command": f"dubium reproduce {entry} --scale {context.scale}"
+        + f" --dataset {job.dataset}" * bool(job.dataset),
         "scale": context.scale,
         "seed": 0,
         "seconds": seconds,
-        "images": "from the dataset" if is_at_hand(job.dataset) else "drawn: the dataset is not at hand",
+        "images": "of the dataset" if not job.dataset or is_at_hand(job.dataset) else "drawn: it is not at hand",
     }

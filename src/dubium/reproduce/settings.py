@@ -1,7 +1,10 @@
-"""How much each scale measures; what is not here is as the protocols' own scale says. All reductions are on the page."""
+"""How much each scale measures; what is not here is as the protocols' own scale says. The page names it all."""
 
 from collections.abc import Mapping
 from typing import Any
+
+DATASETS = ("mnist", "svhn", "cifar-10", "cifar-100")
+"""Of the paper."""
 
 BLURRING: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "cpu": {
@@ -10,7 +13,7 @@ BLURRING: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "cifar-10": {"images": 20, "step": 1.0, "candidates": 2000},
         "cifar-100": {"images": 10, "step": 1.0, "candidates": 1000},
     },
-    "smoke": dict.fromkeys(("mnist", "svhn", "cifar-10", "cifar-100"), {"images": 2, "candidates": 16, "step": 10.0}),
+    "smoke": {name: {"images": 2, "candidates": 16, "step": 10.0} for name in DATASETS},
 }
 ANOMALY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "cpu": {
@@ -18,7 +21,7 @@ ANOMALY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "cifar-100": {"images": 20, "candidates": 200},
         "svhn": {"images": 100, "candidates": 1000},
     },
-    "smoke": dict.fromkeys(("svhn", "cifar-10", "cifar-100"), {"images": 2, "candidates": 6}),
+    "smoke": {name: {"images": 2, "candidates": 6} for name in DATASETS},
 }
 MITIGATION: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "cpu": {
@@ -27,9 +30,7 @@ MITIGATION: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "svhn": {"images": 2000, "epochs": 20, "test_images": 2000, "seeds": 3},
         "cifar-100": {"images": 4000, "epochs": 15, "test_images": 2000, "seeds": 3},
     },
-    "smoke": dict.fromkeys(
-        ("mnist", "svhn", "cifar-10", "cifar-100"), {"images": 12, "epochs": 1, "test_images": 16, "seeds": 1}
-    ),
+    "smoke": {name: {"images": 12, "epochs": 1, "test_images": 16, "seeds": 1} for name in DATASETS},
 }
 RUNTIME: Mapping[str, Mapping[str, Any]] = {"smoke": {"repeats": 1}, "cpu": {"repeats": 5}, "paper": {"repeats": 20}}
 SEEDS = {"smoke": 1, "cpu": 10, "paper": 10}
@@ -40,7 +41,7 @@ MINUTES: Mapping[str, Mapping[str, float]] = {
     "anomaly": {"svhn": 1, "cifar-10": 2, "cifar-100": 5},
     "mitigation": {"mnist": 1.3, "cifar-10": 3, "svhn": 6, "cifar-100": 12},
 }
-"""Minutes of one core at scale `cpu`: for one method, or for one arm with all its seeds. A guess, until it is measured."""
+"""Minutes of one core at scale `cpu`, for one method, or one arm with all its seeds: a guess until it is measured."""
 
 
 def options_for(table: Mapping[str, Mapping[str, Mapping[str, Any]]], scale: str, dataset: str) -> dict[str, Any]:
