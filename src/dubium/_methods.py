@@ -39,12 +39,9 @@ class ThroughLogits:
     relevance: Method
     given: object  # the relevance as the user named it
     options: UABackpropOptions
-    name = UA_BACKPROP
-    needs_gradients = True
-
-    @property
-    def uses_fullgrad(self) -> bool:
-        return self.relevance.name == FULLGRAD
+    uses_fullgrad: bool
+    name: str = UA_BACKPROP
+    needs_gradients: bool = True
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
         for network in networks if is_large(x) else ():
@@ -78,19 +75,9 @@ class OnUncertainty:
     """An attributor of the uncertainty itself, a function of all networks' logits."""
 
     method: Method
-
-    @property
-    def name(self) -> str:
-        return self.method.name
-
-    @property
-    def uses_fullgrad(self) -> bool:
-        return self.name == FULLGRAD
-
-    @property
-    def needs_gradients(self) -> bool:
-        """Whether flat maps would come of networks that cut the gradient; nobody knows it of a user's function."""
-        return self.name in ATTRIBUTORS and self.name not in CONTROLS
+    name: str
+    uses_fullgrad: bool
+    needs_gradients: bool  # whether flat maps come of networks that cut the gradient
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
         if self.needs_gradients and is_large(x):
@@ -112,11 +99,13 @@ def choose_method(method: object, options: Mapping[str, Any], channels: int) -> 
     if isinstance(method, str) and method not in method_names() and ":" not in method:
         raise UnknownNameError(unknown("method", method, method_names()))
     if not isinstance(method, str) or method != UA_BACKPROP:
-        return OnUncertainty(resolve_method(method, ATTRIBUTORS, "method", options))
+        own = resolve_method(method, ATTRIBUTORS, "method", options)
+        is_known = own.name in ATTRIBUTORS and own.name not in CONTROLS  # what a user's function needs is not known
+        return OnUncertainty(own, own.name, own.name == FULLGRAD, is_known)
     given = options.get("relevance", "fullgrad")
     relevance = resolve_method(given, RELEVANCES, "relevance", {})
     known = {"relevance": None, **UA_DEFAULTS, **relevance.options, "rescale": None}  # only FullGrad has rescale
     check_options(UA_BACKPROP, known, options)
-    own = {name: value for name, value in options.items() if name in relevance.options}
+    relevance_options = {name: options.get(name, default) for name, default in relevance.options.items()}
     chosen = ua_options({name: value for name, value in options.items() if name in UA_DEFAULTS}, channels)
-    return ThroughLogits(replace(relevance, options={**relevance.options, **own}), given, chosen)
+    return ThroughLogits(replace(relevance, options=relevance_options), given, chosen, relevance.name == FULLGRAD)

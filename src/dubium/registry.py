@@ -33,6 +33,9 @@ ATTRIBUTORS: dict[str, str] = RELEVANCES | {
 }
 """Methods `(network, x, target) -> maps`: where each function is defined."""
 
+METHOD_VERSIONS: dict[str, int] = dict.fromkeys((UA_BACKPROP, *ATTRIBUTORS), 1)
+"""Raise the number of a method (`| {"ig": 2}`) when its maps change: results of another version are then not continued.
+`tests/test_versions.py` fails when maps change and the number does not."""
 
 SCALED = frozenset({"blur-path", "smooth-random", "edges", "local-contrast"})
 """Methods whose maps are non-negative and are scaled to sum to the score."""

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 import dubium
-from dubium._networks import borrow_networks
 from dubium.attribution import grad, input_grad
 from dubium.attribution._biases import Bias
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._target import ALL_LOGITS
 from dubium.attribution.fullgrad import FullGradPass, bias_terms
+from dubium.networks.borrow import borrow_networks
 from tests.zoo.architectures import Architecture
 
 MEMBERS, CLASSES, BATCH = 2, 10, 2

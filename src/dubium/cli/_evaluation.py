@@ -16,6 +16,7 @@ from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._evaluation_tables import print_overview, print_summary
 from dubium.cli._options import dataset_for, one_of, split_words
 from dubium.errors import FileFormatError, OptionError
+from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
 from dubium.option_text import split_outside_brackets
 
@@ -90,9 +91,10 @@ def evaluate_and_print(protocol: str, shared: SharedOptions, **changes: Any) -> 
     from dubium.report.protocols import write_figures
 
     given = {name: value for name, value in changes.items() if value is not None}
-    with open_evaluation(protocol, shared) as evaluation:
-        summary = run_protocol(protocol, evaluation, scale=shared.scale, **given)
-    write_figures(shared.out)
+    with own_folder(shared.out):
+        with open_evaluation(protocol, shared) as evaluation:
+            summary = run_protocol(protocol, evaluation, scale=shared.scale, **given)
+        write_figures(shared.out)
     print_summary(summary, shared.out)
 
 
@@ -102,10 +104,12 @@ def evaluate_all_and_print(shared: SharedOptions, protocols: Sequence[str] | Non
     from dubium.report.protocols import write_figures
 
     chosen = protocols or TOGETHER
-    with open_evaluation("blurring", shared) as evaluation:
-        overview = evaluate_all(evaluation, chosen, scale=shared.scale)
-    for name in chosen:
-        write_figures(shared.out / name)
+    with own_folder(shared.out):
+        with open_evaluation("blurring", shared) as evaluation:
+            overview = evaluate_all(evaluation, chosen, scale=shared.scale)
+        for name in chosen:
+            with own_folder(shared.out / name):
+                write_figures(shared.out / name)
     print_overview(overview, shared.out)
 
 
@@ -133,7 +137,8 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     from dubium.errors import lookup
     from dubium.evaluation.methods import DEFAULTS, parse_methods
     from dubium.evaluation.protocols import PROTOCOLS, Evaluation
-    from dubium.run.work import open_posterior, weights_digest
+    from dubium.fingerprint import posterior_digest
+    from dubium.run.work import open_posterior
 
     texts = lookup("scale", DEFAULTS, shared.scale)
     kinds = check_kinds(split_words([shared.kinds]))
@@ -146,7 +151,7 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     needs_posterior = PROTOCOLS[protocol].needs_posterior
     posterior = open_posterior({"run": shared.run})[0] if needs_posterior else ()
     methods = parse_methods(split_outside_brackets(shared.methods, ",") if shared.methods else texts, data.shape[0])
-    weights = weights_digest(posterior) if needs_posterior else ""
+    weights = posterior_digest(posterior) if needs_posterior else ""
     return Evaluation(posterior, data, methods, kinds, shared.out, shared.run, weights, shared.seed, **running)
 
 

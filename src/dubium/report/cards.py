@@ -12,15 +12,32 @@ from dubium.types import KINDS
 Namer = Callable[[int], str]
 
 
-def image_card(row: Row, name: Namer, most: float, *, smooth: float = 0.0) -> str:
-    """The card of one image; `most` is the score that fills a bar, `smooth` blurs its maps by so many pixels."""
+ImageKey = tuple[int, str | None]
+
+
+def image_key(row: Row) -> ImageKey:
+    """What tells an image: its path, wherever it stood in the listing; without one, its place in the dataset."""
+    return (-1 if row.path else row.id), row.path
+
+
+def image_card(
+    row: Row, name: Namer, most: float, *, smooth: float = 0.0, methods: Mapping[str, Row] | None = None
+) -> str:
+    """The card of one image.
+
+    Args:
+        most: the score that fills a bar.
+        smooth: blur the maps by so many pixels.
+        methods: the same image under several methods, by name, instead of the row's maps alone.
+    """
     wrong = row.label is not None and row.label != row.prediction
     numbers = {**row.scores(), "confidence": float(row.probs[row.prediction]), "id": row.id}
     data = " ".join(f'data-{key}="{value:.6g}"' for key, value in numbers.items())
     return (
         f'<article class="card{" wrong" if wrong else ""}" {data}>'
         f"<header><h3>{prediction_html(row, name)}</h3>{image_origin(row)}</header>"
-        f"{maps_html(row, most, smooth)}{votes_html(row, name)}</article>"
+        f"{maps_html(row, most, smooth) if not methods else methods_html(methods, most, smooth)}"
+        f"{votes_html(row, name)}</article>"
     )
 
 
@@ -56,6 +73,13 @@ def maps_html(row: Row, most: float, smooth: float = 0.0) -> str:
         else:
             parts.append(f'<figure class="{kind}">{caption}</figure>')
     return f'<div class="maps">{"".join(parts)}</div>'
+
+
+def methods_html(methods: Mapping[str, Row], most: float, smooth: float = 0.0) -> str:
+    """The maps of several methods, one row for each."""
+    return "".join(
+        f'<p class="method">{escape(name)}</p>{maps_html(row, most, smooth)}' for name, row in methods.items()
+    )
 
 
 def score_bar(score: float, most: float) -> str:

@@ -13,6 +13,7 @@ from dubium.data import load
 from dubium.data.dataset import Dataset
 from dubium.data.image_files import find_images, read_image
 from dubium.errors import OptionError
+from dubium.fingerprint import dataset_fingerprint
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class DatasetImages:
         return Item(index, None, label, self.dataset.batch([index])[0])
 
     def digest(self) -> str:
-        return sha256(self.dataset.images.numpy().tobytes()).hexdigest()
+        return str(dataset_fingerprint(self.dataset)["sha256"])
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -13,6 +12,7 @@ from torch import nn
 
 from dubium._methods import choose_method
 from dubium.errors import OptionError, PosteriorTypeError
+from dubium.fingerprint import method_fingerprint, posterior_digest
 from dubium.models import Normalized, load_vae
 from dubium.posteriors import Record, as_posterior, load_posterior, load_weights, posterior_record
 from dubium.posteriors.files.architecture import import_path
@@ -43,7 +43,11 @@ def open_work(settings: Settings, source: ImageSource | None = None) -> Work:
     settings = replace(settings, threads=settings.threads or torch.get_num_threads())
     posterior, record = open_posterior(settings.posterior)
     channels, height, width = settings.input_shape or input_shape(posterior, record)
-    weights = {"kind": record.kind if record else None, "members": len(posterior), "sha256": weights_digest(posterior)}
+    weights = {
+        "kind": record.kind if record else None,
+        "members": len(posterior),
+        "sha256": posterior_digest(posterior),
+    }
     dtype, options = weight_dtype(posterior), open_options(settings)
     if settings.top != 0:
         choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
@@ -55,6 +59,7 @@ def open_work(settings: Settings, source: ImageSource | None = None) -> Work:
         "settings": asdict(settings),
         "posterior": weights,
         "images": {"count": len(source), "sha256": source.digest()},
+        "method": method_fingerprint(settings.method, options) if settings.top != 0 else {},
         "classes": None if classes is None else list(classes),
         "input_shape": [channels, height, width],
     }
@@ -113,16 +118,6 @@ def open_options(settings: Settings) -> dict[str, Any]:
     beside = posterior_folder(run) / "vae" if run and "clue" in settings.method else None
     path = options.get("vae", beside if beside and beside.is_dir() else None)
     return {**options, "vae": load_vae(path)} if isinstance(path, str | Path) else options
-
-
-def weights_digest(posterior: Posterior) -> str:
-    """A SHA-256 of all weights, by which two runs know that they mean the same networks."""
-    digest = sha256()
-    for network in posterior:
-        for name, tensor in network.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def weight_dtype(posterior: Posterior) -> torch.dtype:
