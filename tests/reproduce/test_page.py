@@ -6,7 +6,7 @@ import pytest
 
 from dubium.reproduce.cells import Cell, entry_groups
 from dubium.reproduce.entries import ENTRIES
-from dubium.reproduce.page import write_page
+from dubium.reproduce.page import write_results_page
 from dubium.reproduce.paper import read_paper
 
 
@@ -42,7 +42,7 @@ def folder(tmp_path):
 
 def page_of(folder, scale="cpu"):
     page = folder.parent / "results.md"
-    write_page(page, folder, scale)
+    write_results_page(page, folder, scale)
     return page.read_text()
 
 

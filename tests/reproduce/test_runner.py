@@ -8,11 +8,11 @@ import torch
 
 from dubium.errors import DataNotFoundError, MissingExtraError
 from dubium.reproduce import mitigation
-from dubium.reproduce.context import Context
 from dubium.reproduce.job import AttentionArm, Job
 from dubium.reproduce.measures import MEASURES
 from dubium.reproduce.networks import draw_images, open_data
-from dubium.reproduce.runner import CHANGED, DONE, MISSING, check_data, job_status, run_jobs
+from dubium.reproduce.runner import CHANGED, DONE, MISSING, check_data, job_status, measure_jobs
+from dubium.reproduce.study import Study
 
 JOB = Job("a-mnist", "blurring", "mnist", methods=("grad",), options={"images": 2})
 
@@ -21,7 +21,7 @@ JOB = Job("a-mnist", "blurring", "mnist", methods=("grad",), options={"images": 
 def calls(monkeypatch):
     found = []
 
-    def measure(context, job):
+    def measure(study, job):
         found.append(job.name)
         return {"protocol": "blurring", "settings": {}, "versions": {}, "results": {"grad": {}}, "notes": []}
 
@@ -30,7 +30,7 @@ def calls(monkeypatch):
 
 
 def run(folder, *jobs):
-    return run_jobs(Context("smoke", folder), [("a", job) for job in jobs], folder, lambda status: None)
+    return measure_jobs(Study("smoke", folder), [("a", job) for job in jobs], folder, lambda status: None)
 
 
 def test_a_job_is_measured_once(tmp_path, calls):
@@ -63,7 +63,7 @@ def test_a_result_can_be_traced_and_names_no_path(tmp_path, calls):
 
 
 def test_a_job_without_its_library_is_left_out_and_the_others_run(tmp_path, calls, monkeypatch):
-    def fail(context, job):
+    def fail(study, job):
         raise MissingExtraError("no such library")
 
     monkeypatch.setitem(MEASURES, "runtime", fail)
@@ -110,10 +110,10 @@ def test_arms_of_two_tables_are_trained_once(tmp_path, monkeypatch):
         AttentionArm("Ours", "random"),
         AttentionArm("Strong", "random", alpha=2.0),
     )
-    context = Context("smoke", tmp_path)
-    first = MEASURES["mitigation"](context, Job("m", "mitigation", "mnist", arms=(none, weak), options=options))
+    study = Study("smoke", tmp_path)
+    first = MEASURES["mitigation"](study, Job("m", "mitigation", "mnist", arms=(none, weak), options=options))
     assert first["results"]["Ours"]["accuracy"]["value"] == pytest.approx(0.55)
     assert len(trained) == 4
     again = Job("n", "mitigation", "mnist", arms=(replace(none, label="0.0"), weak, strong), options=options)
-    MEASURES["mitigation"](context, again)
+    MEASURES["mitigation"](study, again)
     assert trained[4:] == [("maps", 2.0, 0), ("maps", 2.0, 1)]

@@ -40,9 +40,9 @@ def reproduce(
 
     from dubium.errors import lookup
     from dubium.executor import thread_count
-    from dubium.reproduce.context import Context
-    from dubium.reproduce.page import write_page
-    from dubium.reproduce.runner import DONE, check_data, entry_jobs, entry_names, job_status, run_jobs
+    from dubium.reproduce.page import write_results_page
+    from dubium.reproduce.runner import DONE, check_data, entry_jobs, entry_names, job_status, measure_jobs
+    from dubium.reproduce.study import Study
 
     lookup("table or figure", dict.fromkeys((ALL, PAGE, *entry_names())), name)
     folder = out / scale
@@ -60,10 +60,10 @@ def reproduce(
 
         def announce(status: "JobStatus") -> None:
             print(f"{status.job.name}: {time_words(status) if status.state == DONE else status.state}", flush=True)
-            write_page(page, results, scale)
+            write_results_page(page, results, scale)
 
-        run_jobs(Context(scale, folder, executor), jobs, results, announce)
-    write_page(page, results, scale)
+        measure_jobs(Study(scale, folder, executor), jobs, results, announce)
+    write_results_page(page, results, scale)
     print(page)
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from dubium.reproduce.context import AUTO
 from dubium.reproduce.job import AttentionArm
-from dubium.reproduce.rows import METHODS, Row
+from dubium.reproduce.rows import METHODS, PaperRow
+from dubium.reproduce.study import AUTO
 from dubium.types import Kind
 
 ALPHAS = tuple(round(0.2 * step, 1) for step in range(1, 11))
@@ -14,9 +14,9 @@ CONTROLLED = ("ua-backprop", AUTO, "random", "edges")
 """Maps whose attention is compared: two of networks, and two that know nothing of them."""
 
 
-def row_arms(arms: Sequence[AttentionArm]) -> dict[str, Row]:
+def row_arms(arms: Sequence[AttentionArm]) -> dict[str, PaperRow]:
     """A row for each arm."""
-    return {arm.label: Row(arm.label) for arm in arms}
+    return {arm.label: PaperRow(arm.label) for arm in arms}
 
 
 def method_arms(scale: str, none: str = "No attention") -> list[AttentionArm]:

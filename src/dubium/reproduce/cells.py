@@ -8,7 +8,7 @@ from typing import Any
 from dubium.reproduce.entries import Entry
 from dubium.reproduce.paper import paper_value, read_paper
 from dubium.reproduce.result import read_result
-from dubium.reproduce.rows import Row
+from dubium.reproduce.rows import PaperRow
 
 EFFORT = ("steps", "samples", "starts")
 """Options that say how much work a method does, not what it is."""
@@ -31,7 +31,7 @@ class Cell:
         """`ours [low, high] / paper (difference)`; a dash stands for what is not there."""
         if self.ours is not None and "holds" in self.ours:
             return property_text(self.ours, self.paper)
-        parts = ["–" if self.ours is None else interval_text(self.ours)]
+        parts = ["–" if self.ours is None else ours_text(self.ours)]
         if self.paper is not None:
             parts.append(f"/ {number_text(self.paper)}")
         if self.difference is not None:
@@ -46,7 +46,7 @@ def property_text(ours: Mapping[str, Any], paper: Any) -> str:
     return f"**{text}**" if paper and paper.lower().rstrip("*") != answer else text
 
 
-def interval_text(found: Mapping[str, Any]) -> str:
+def ours_text(found: Mapping[str, Any]) -> str:
     low, high = found.get("low"), found.get("high")
     if low is None or high is None:
         return number_text(found["value"])
@@ -132,7 +132,7 @@ def make_group(
 
 
 def find_number(
-    entry: Entry, row: Row, column: str, results: Path, tag: str, files: dict[str, Mapping[str, Any]]
+    entry: Entry, row: PaperRow, column: str, results: Path, tag: str, files: dict[str, Mapping[str, Any]]
 ) -> Mapping[str, Any] | None:
     """Our number of a cell, if it was measured; results of other networks may have a method with other options."""
     job, label, metric = entry.source(row, column)

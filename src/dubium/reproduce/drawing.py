@@ -1,6 +1,7 @@
 """What draws the paper's figures again: a matplotlib figure for each job."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dubium.evaluation.methods import explain_maps
@@ -9,8 +10,7 @@ from dubium.evaluation.protocols import run_protocol
 from dubium.evaluation.protocols.anomaly import read_anomaly_examples
 from dubium.evaluation.protocols.blurring import read_blurring_examples
 from dubium.evaluation.protocols.evaluation import Evaluation
-from dubium.evaluation.protocols.images import compute_maps
-from dubium.evaluation.protocols.mitigation import MAPS, MitigationExamples, mitigation_options
+from dubium.evaluation.protocols.mitigation import MitigationExamples, mitigation_options
 from dubium.evaluation.shards import ShardStore
 from dubium.figures import overlay, picture
 from dubium.kinds import KINDS
@@ -18,31 +18,32 @@ from dubium.ranking import most_uncertain
 from dubium.report.protocols.anomaly import boxes_figure
 from dubium.report.protocols.blurring import blurring_stages_figure
 from dubium.report.protocols.mitigation import attention_figure
-from dubium.reproduce.context import Context, open_evaluation
 from dubium.reproduce.job import AttentionArm, Job
-from dubium.reproduce.mitigation import map_evaluation
+from dubium.reproduce.mitigation import arm_evaluation, arm_maps, arm_settings
 from dubium.reproduce.networks import open_data
+from dubium.reproduce.study import Study, prepare_evaluation
 from dubium.training.attention import attention_weights
 from dubium.types import Images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SHOWN = 6  # training images with their attention
 CANDIDATES = 500  # images of which the most uncertain are shown
 
 
-def draw_methods(context: Context, job: Job) -> "Figure":
+def draw_methods(study: Study, job: Job) -> "Figure":
     """The most uncertain images, and the map of each method."""
-    evaluation, x = uncertain_images(context, job)
+    evaluation, x = uncertain_images(study, job)
     columns = [
         (method.label, explain_maps(evaluation.posterior, x, method, ("epistemic",))) for method in evaluation.methods
     ]
     return map_grid(x, [(label, maps["epistemic"]) for label, maps in columns])
 
 
-def draw_kinds(context: Context, job: Job) -> "Figure":
+def draw_kinds(study: Study, job: Job) -> "Figure":
     """The same images, and UA-Backprop's map of each kind of uncertainty, then those of `auto`."""
-    evaluation, x = uncertain_images(context, job)
+    evaluation, x = uncertain_images(study, job)
     columns = []
     for method in evaluation.methods:
         maps = explain_maps(evaluation.posterior, x, method, KINDS)
@@ -50,31 +51,30 @@ def draw_kinds(context: Context, job: Job) -> "Figure":
     return map_grid(x, columns)
 
 
-def draw_blurring(context: Context, job: Job) -> "Figure":
+def draw_blurring(study: Study, job: Job) -> "Figure":
     """UA-Backprop's highest pixels blurred, more and more of them."""
-    evaluation = open_figure_evaluation(context, job)
-    summary = run_protocol("blurring", evaluation, scale=context.scale, **job.options["protocol"])
+    evaluation = open_figure_evaluation(study, job)
+    summary = run_protocol("blurring", evaluation, scale=study.scale, **job.options["protocol"])
     examples = read_blurring_examples(ShardStore(evaluation.out), summary["settings"])
     return blurring_stages_figure(examples[job.methods[0]])
 
 
-def draw_anomaly(context: Context, job: Job) -> "Figure":
+def draw_anomaly(study: Study, job: Job) -> "Figure":
     """Planted patches, and the boxes that each method finds."""
-    evaluation = open_figure_evaluation(context, job)
-    summary = run_protocol("anomaly", evaluation, scale=context.scale, **job.options["protocol"])
+    evaluation = open_figure_evaluation(study, job)
+    summary = run_protocol("anomaly", evaluation, scale=study.scale, **job.options["protocol"])
     return boxes_figure(read_anomaly_examples(ShardStore(evaluation.out), summary["settings"]))
 
 
-def draw_attention(context: Context, job: Job) -> "Figure":
+def draw_attention(study: Study, job: Job) -> "Figure":
     """Attention of training images: as the paper normalises it, and divided by its highest value."""
-    train = open_data(job.dataset, "train", context.scale)
-    options = mitigation_options(context.scale, train, **job.options["protocol"])
-    folder = context.folder / "evaluations" / f"{job.name}-{job.shared_digest(context.scale, {})}"
-    store, data = ShardStore.open(folder, options.settings()), train.sample(options.images)
+    train = open_data(job.dataset, "train", study.scale)
+    options = mitigation_options(study.scale, train, **job.options["protocol"])
     shown = replace(job, arms=tuple(AttentionArm(text, text) for text in job.methods))
-    evaluation = map_evaluation(context, shown, store, data, options.recipe)
-    x = data.batch(slice(6))
-    maps = compute_maps(evaluation, store, x, MAPS)
+    evaluation = arm_evaluation(study, shown, train.sample(options.images), figure_folder(study, job))
+    store = ShardStore.open(evaluation.out, arm_settings(study, evaluation, options, {}))
+    maps = arm_maps(study, evaluation, store, options.recipe, SHOWN)
+    x = evaluation.data.batch(slice(SHOWN))
     attention = {
         f"{label}@{way}": attention_weights(found["epistemic"], way)
         for label, found in maps.items()
@@ -83,15 +83,18 @@ def draw_attention(context: Context, job: Job) -> "Figure":
     return attention_figure(MitigationExamples(x, attention))
 
 
-def open_figure_evaluation(context: Context, job: Job) -> Evaluation:
+def open_figure_evaluation(study: Study, job: Job) -> Evaluation:
     """An evaluation in a folder of the figure's own."""
-    folder = context.folder / "evaluations" / f"{job.name}-{job.shared_digest(context.scale, {})}"
-    return open_evaluation(context, job, folder)[0]
+    return prepare_evaluation(study, job, figure_folder(study, job))[0]
 
 
-def uncertain_images(context: Context, job: Job) -> tuple[Evaluation, Images]:
+def figure_folder(study: Study, job: Job) -> Path:
+    return study.folder / "evaluations" / f"{job.name}-{job.shared_digest(study.scale, {})}"
+
+
+def uncertain_images(study: Study, job: Job) -> tuple[Evaluation, Images]:
     """Some of the most uncertain test images; `skip` leaves out as many of the first."""
-    evaluation = open_figure_evaluation(context, job)
+    evaluation = open_figure_evaluation(study, job)
     candidates = evaluation.data.batch(slice(CANDIDATES))
     skip, count = job.options.get("skip", 0), job.options["images"]
     scores = scorer(evaluation.posterior)(candidates)

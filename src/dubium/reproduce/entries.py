@@ -10,7 +10,7 @@ from dubium.reproduce.paper import read_paper
 from dubium.reproduce.rows import (
     NORMALISATION_ROWS,
     SINGLE_ROWS,
-    Row,
+    PaperRow,
     method_rows,
     own_rows,
     path_rows,
@@ -18,7 +18,7 @@ from dubium.reproduce.rows import (
 )
 from dubium.reproduce.settings import ANOMALY, BLURRING, DATASETS, MITIGATION, RUNTIME, SEEDS, options_for
 
-Rows = Callable[[str], Mapping[str, Row]]
+Rows = Callable[[str], Mapping[str, PaperRow]]
 """Rows of a table at a scale."""
 
 
@@ -32,7 +32,7 @@ class Entry:
     rows: Rows
     own: Rows = lambda _scale: {}
 
-    def source(self, row: Row, column: str) -> tuple[str, str, str]:
+    def source(self, row: PaperRow, column: str) -> tuple[str, str, str]:
         """Job, label and metric of a cell; a column is `group/metric`, or a metric alone.
 
         >>> ENTRIES["single"].source(SINGLE_ROWS["Ours-Ensemble-1"], "mnist/murr@2%")
@@ -60,7 +60,7 @@ def protocol_entry(name: str, table: Any, measure: str, rows: Rows, own: Rows = 
     def jobs(scale: str) -> list[Job]:
         found = []
         for dataset in column_groups((name,)):
-            by_networks: dict[str, list[Row]] = {}
+            by_networks: dict[str, list[PaperRow]] = {}
             for row in [*rows(scale).values(), *own(scale).values()]:
                 by_networks.setdefault(row.networks, []).append(row)
             for networks, chosen in by_networks.items():
@@ -110,16 +110,16 @@ def property_jobs(scale: str) -> list[Job]:
     return [Job("properties", "properties", "", methods=tuple(row.label for row in rows))]
 
 
-def property_rows(scale: str) -> dict[str, Row]:
+def property_rows(scale: str) -> dict[str, PaperRow]:
     """Path methods are asked for many steps, so that what holds shows to many digits."""
     texts = {"Grad": "grad", "SmoothGrad": "smoothgrad:samples=20", "FullGrad": "fullgrad", "IG": "ig:steps=500"}
     if scale == "smoke":
         texts |= {"SmoothGrad": "smoothgrad:samples=2", "IG": "ig:steps=50"}
-    return {name: Row(text) for name, text in texts.items()}
+    return {name: PaperRow(text) for name, text in texts.items()}
 
 
-def own_property_rows(_scale: str) -> dict[str, Row]:
-    return {"Ours (UA-Backprop)": Row("ua-backprop"), "auto (blur-path)": Row("blur-path")}
+def own_property_rows(_scale: str) -> dict[str, PaperRow]:
+    return {"Ours (UA-Backprop)": PaperRow("ua-backprop"), "auto (blur-path)": PaperRow("blur-path")}
 
 
 def runtime_jobs(scale: str) -> list[Job]:
@@ -128,13 +128,13 @@ def runtime_jobs(scale: str) -> list[Job]:
     return [Job(f"runtime-{group}", "runtime", group, methods=texts, options=RUNTIME[scale]) for group in groups]
 
 
-def runtime_rows(scale: str) -> dict[str, Row]:
+def runtime_rows(scale: str) -> dict[str, PaperRow]:
     """With the paper's steps and samples at every scale but `smoke`: time is what is measured."""
     return method_rows("smoke" if scale == "smoke" else "paper", "Ours", "Blur IG", "SmoothGrad", "CLUE")
 
 
-def own_runtime_rows(_scale: str) -> dict[str, Row]:
-    return {"auto (blur-path)": Row("blur-path"), "Grad": Row("grad")}
+def own_runtime_rows(_scale: str) -> dict[str, PaperRow]:
+    return {"auto (blur-path)": PaperRow("blur-path"), "Grad": PaperRow("grad")}
 
 
 def ensemble_jobs(scale: str) -> list[Job]:
@@ -155,7 +155,7 @@ ENTRIES: dict[str, Entry] = {
             "random",
             BLURRING,
             "blurring",
-            lambda _scale: {"Ours": Row("ua-backprop"), "Random": Row("random")},
+            lambda _scale: {"Ours": PaperRow("ua-backprop"), "Random": PaperRow("random")},
             lambda _scale: own_rows(),
         ),
         protocol_entry(

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dubium.reproduce.cells import Group, entry_groups, interval_text, number_text, signed_text
+from dubium.reproduce.cells import Group, entry_groups, number_text, ours_text, signed_text
 from dubium.reproduce.entries import ENTRIES
 from dubium.reproduce.result import read_result
 
@@ -86,7 +86,7 @@ def depend_lines(results: Path, scale: str) -> Iterator[str]:
     """How much one number depends on the networks."""
     groups = [group for group in entry_groups(ENTRIES["blurring"], results, scale) if group.name == "svhn"]
     found = [(group.tag or "trained here", group.rows[OURS][0].ours) for group in groups if OURS in group.rows]
-    values = [f"{interval_text(ours)} ({tag})" for tag, ours in found if ours is not None]
+    values = [f"{ours_text(ours)} ({tag})" for tag, ours in found if ours is not None]
     if len(values) > 1:
         yield (
             f"**The networks decide more than the method.** UA-Backprop's MURR at 2 % on SVHN is {'; '.join(values)}; "

@@ -10,6 +10,7 @@ from dubium.training.attention import Normalisation, Space
 from dubium.types import Kind
 
 NONE = "none"
+VERSION = 2  # of the folders that jobs share
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,8 @@ class Job:
     def shared_digest(self, scale: str, networks: Mapping[str, Any]) -> str:
         """A digest of what jobs must have in common to share a folder: not methods, arms and the number of seeds."""
         options = {name: value for name, value in self.options.items() if name != "seeds"}
-        return text_digest({"options": options, "scale": scale, "dataset": self.dataset, "posterior": networks})
+        values = {"options": options, "scale": scale, "dataset": self.dataset, "posterior": networks}
+        return text_digest({**values, "version": VERSION})
 
 
 def text_digest(values: object) -> str:

@@ -182,7 +182,7 @@ def smoke_vae(dataset: str) -> VAE:
     return vae.eval()
 
 
-def laplace_posterior(network: nn.Module, dataset: str, scale: str) -> Posterior:
+def approximate_laplace(network: nn.Module, dataset: str, scale: str) -> Posterior:
     """A Laplace approximation of the last layer at one network of the ensemble."""
     data = open_data(dataset, "train", scale).sample(LAPLACE_IMAGES)
     assert data.labels is not None
@@ -193,6 +193,6 @@ def laplace_posterior(network: nn.Module, dataset: str, scale: str) -> Posterior
 
 KINDS: dict[str, Callable[[nn.Module, str, str], Posterior]] = {
     "single": lambda network, _dataset, _scale: (network,),
-    "laplace": laplace_posterior,
+    "laplace": approximate_laplace,
 }
 """Posteriors that are made of the ensemble's first network."""

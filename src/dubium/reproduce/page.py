@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dubium.files import write_atomically
-from dubium.reproduce.cells import Group, entry_groups, interval_text, number_text
+from dubium.reproduce.cells import Group, entry_groups, number_text, ours_text
 from dubium.reproduce.entries import ENTRIES, Entry
 from dubium.reproduce.figures import FIGURES
 from dubium.reproduce.findings import METRICS, finding_lines, group_title
@@ -32,7 +32,7 @@ WORDS = {
 }
 
 
-def write_page(page: Path, results: Path, scale: str) -> None:
+def write_results_page(page: Path, results: Path, scale: str) -> None:
     """Write the whole page from the results that are there."""
     groups = {name: entry_groups(entry, results, scale) for name, entry in ENTRIES.items()}
     cells = [cell for found in groups.values() for group in found if not group.tag for cell in group.cells()]
@@ -157,7 +157,7 @@ def own_entry_lines(entry: Entry, results: Path, scale: str) -> Iterator[str]:
         yield "| | accuracy | NLL |"
         yield "|---|---|---|"
         for label, found in content["results"].items():
-            yield f"| *{label}* | {interval_text(found['accuracy'])} | {interval_text(found['nll'])} |"
+            yield f"| *{label}* | {ours_text(found['accuracy'])} | {ours_text(found['nll'])} |"
         yield ""
 
 

@@ -7,15 +7,15 @@ from dubium.evaluation.methods import parse_method
 from dubium.evaluation.properties import PROPERTIES, explainer, fidelity
 from dubium.evaluation.summary import library_versions
 from dubium.posteriors import load_posterior
-from dubium.reproduce.context import Context
 from dubium.reproduce.job import Job
+from dubium.reproduce.study import Study
 
 DIGITS = {"smoke": 4}
 
 
-def measure_properties(context: Context, job: Job) -> dict[str, Any]:
+def measure_properties(study: Study, job: Job) -> dict[str, Any]:
     """Whether each method has each property, with the number that decides it; networks are random, or the demo's."""
-    results = {text: method_properties(text, DIGITS.get(context.scale, 32)) for text in job.methods}
+    results = {text: method_properties(text, DIGITS.get(study.scale, 32)) for text in job.methods}
     return {
         "protocol": "properties",
         "settings": {"networks": "small random ones in float64; fidelity: the demo's ensemble and digits"},

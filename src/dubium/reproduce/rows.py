@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dubium.registry import CONTROLS
-from dubium.reproduce.context import AUTO
+from dubium.reproduce.study import AUTO
 from dubium.types import Kind
 
 
 @dataclass(frozen=True)
-class Row:
+class PaperRow:
     """Where a row is found: the label in a job's results, the posterior, and the kind that was blurred."""
 
     label: str
@@ -52,44 +52,44 @@ OWN = {f"auto ({AUTO})": AUTO} | {f"{name} (control)": name for name in CONTROLS
 """Rows of ours: what `auto` stands for, and maps that know nothing of the networks."""
 
 
-def method_rows(scale: str, *names: str) -> dict[str, Row]:
+def method_rows(scale: str, *names: str) -> dict[str, PaperRow]:
     """Rows of the paper's methods; all of them if none is named."""
     texts = METHODS[scale]
-    return {name: Row(texts[name]) for name in names or texts}
+    return {name: PaperRow(texts[name]) for name in names or texts}
 
 
-def own_rows() -> dict[str, Row]:
-    return {name: Row(label) for name, label in OWN.items()}
+def own_rows() -> dict[str, PaperRow]:
+    return {name: PaperRow(label) for name, label in OWN.items()}
 
 
-def temperature_rows() -> dict[str, Row]:
+def temperature_rows() -> dict[str, PaperRow]:
     """The pairs of tau1 and tau2 of Appendix D.3."""
     pairs = ((0.55, 0.02), (0.5, 0.02), (0.6, 0.02), (0.65, 0.01), (0.7, 0.02), (0.55, 0.03), (0.55, 0.04))
     return {
-        f"tau1={tau1:.2f}, tau2={tau2:.2f}": Row(
+        f"tau1={tau1:.2f}, tau2={tau2:.2f}": PaperRow(
             "ua-backprop" if (tau1, tau2) == pairs[0] else f"ua-backprop:tau1={tau1:g}:tau2={tau2:g}"
         )
         for tau1, tau2 in pairs
     }
 
 
-def path_rows(scale: str) -> dict[str, Row]:
+def path_rows(scale: str) -> dict[str, PaperRow]:
     """UA-Backprop with other ways from logits to pixels."""
     steps = {"paper": "", "cpu": ":steps=30", "smoke": ":steps=3"}[scale]
     return {
-        "UA-Backprop + FullGrad": Row("ua-backprop"),
-        "UA-Backprop + Grad": Row("ua-backprop:relevance=grad"),
-        "UA-Backprop + InputGrad": Row("ua-backprop:relevance=input-grad"),
-        "UA-Backprop + IG": Row(f"ua-backprop:relevance=ig{steps}"),
+        "UA-Backprop + FullGrad": PaperRow("ua-backprop"),
+        "UA-Backprop + Grad": PaperRow("ua-backprop:relevance=grad"),
+        "UA-Backprop + InputGrad": PaperRow("ua-backprop:relevance=input-grad"),
+        "UA-Backprop + IG": PaperRow(f"ua-backprop:relevance=ig{steps}"),
     }
 
 
 SINGLE_ROWS = {
-    "Ours-Ensemble-5": Row("ua-backprop"),
-    "Ours-Ensemble-1": Row("ua-backprop", "single", "aleatoric"),
-    "Ours-LA": Row("ua-backprop", "laplace"),
+    "Ours-Ensemble-5": PaperRow("ua-backprop"),
+    "Ours-Ensemble-1": PaperRow("ua-backprop", "single", "aleatoric"),
+    "Ours-LA": PaperRow("ua-backprop", "laplace"),
 }
 NORMALISATION_ROWS = {
-    "With normalisation": Row("ua-backprop"),
-    "Without normalisation": Row("ua-backprop:normalize=false"),
+    "With normalisation": PaperRow("ua-backprop"),
+    "Without normalisation": PaperRow("ua-backprop:normalize=false"),
 }

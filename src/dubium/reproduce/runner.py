@@ -8,7 +8,6 @@ from typing import Any
 
 from dubium.data.find import data_folders, find_files
 from dubium.errors import MissingExtraError
-from dubium.reproduce.context import Context
 from dubium.reproduce.entries import ENTRIES, Entry
 from dubium.reproduce.figures import FIGURES
 from dubium.reproduce.job import Job
@@ -16,6 +15,7 @@ from dubium.reproduce.measures import MEASURES
 from dubium.reproduce.networks import describe_networks, is_at_hand
 from dubium.reproduce.result import read_result, write_result
 from dubium.reproduce.settings import MINUTES
+from dubium.reproduce.study import Study
 
 ALL = "all"
 DONE, CHANGED, MISSING = "done", "made with other settings", "missing"
@@ -84,40 +84,39 @@ def disk_bytes(jobs: Sequence[Job]) -> int:
     return total
 
 
-def run_jobs(
-    context: Context, jobs: Sequence[tuple[str, Job]], results: Path, on_done: Callable[[JobStatus], Any]
+def measure_jobs(
+    study: Study, jobs: Sequence[tuple[str, Job]], results: Path, on_done: Callable[[JobStatus], Any]
 ) -> list[JobStatus]:
     """Measure what is missing or has changed; a result's file appears as soon as its job is done."""
     found = []
     for entry, job in jobs:
-        status = job_status(entry, job, context.scale, results)
+        status = job_status(entry, job, study.scale, results)
         if status.state != DONE:
-            status = measure_job(context, entry, job, results)
+            status = measure_job(study, entry, job, results)
             on_done(status)
         found.append(status)
     return found
 
 
-def measure_job(context: Context, entry: str, job: Job, results: Path) -> JobStatus:
+def measure_job(study: Study, entry: str, job: Job, results: Path) -> JobStatus:
     """Measure a job and write its result; one that needs a library that is not installed is left out."""
     start = perf_counter()
     try:
-        summary = MEASURES[job.measure](context, job)
+        summary = MEASURES[job.measure](study, job)
     except MissingExtraError as error:
         return JobStatus(entry, job, f"left out: {error}", None)
     seconds = round(perf_counter() - start, 1)
-    write_result(results, job, summary, job_facts(context, entry, job, seconds))
+    write_result(results, job, summary, job_facts(study, entry, job, seconds))
     return JobStatus(entry, job, DONE, seconds)
 
 
-def job_facts(context: Context, entry: str, job: Job, seconds: float) -> dict[str, Any]:
+def job_facts(study: Study, entry: str, job: Job, seconds: float) -> dict[str, Any]:
     """What a result's file says besides its numbers."""
     return {
         "entry": entry,
-        "fingerprint": job_fingerprint(job, context.scale),
-        "command": f"dubium reproduce {entry} --scale {context.scale}"
-        + f" --dataset {job.dataset}" * bool(job.dataset),
-        "scale": context.scale,
+        "fingerprint": job_fingerprint(job, study.scale),
+        "command": f"dubium reproduce {entry} --scale {study.scale}" + f" --dataset {job.dataset}" * bool(job.dataset),
+        "scale": study.scale,
         "seed": 0,
         "seconds": seconds,
         "images": "of the dataset" if not job.dataset or is_at_hand(job.dataset) else "drawn: it is not at hand",

@@ -9,13 +9,13 @@ import torch
 from dubium.evaluation.methods import explain_maps
 from dubium.evaluation.statistics import bootstrap, median
 from dubium.evaluation.summary import library_versions
-from dubium.reproduce.context import Context, open_evaluation
 from dubium.reproduce.job import Job
+from dubium.reproduce.study import Study, prepare_evaluation
 
 
-def measure_runtime(context: Context, job: Job) -> dict[str, Any]:
+def measure_runtime(study: Study, job: Job) -> dict[str, Any]:
     """The median over a few calls of `explain` with one image, after one call that does not count."""
-    evaluation, about = open_evaluation(context, job, context.folder / "evaluations" / "runtime")
+    evaluation, about = prepare_evaluation(study, job, study.folder / "evaluations" / "runtime")
     x, repeats = evaluation.data.batch(slice(1)), int(job.options.get("repeats", 5))
     results = {}
     for method in evaluation.methods:
@@ -26,7 +26,7 @@ def measure_runtime(context: Context, job: Job) -> dict[str, Any]:
             seconds.append(perf_counter() - start)
         found = bootstrap(np.array(seconds[1:]), median)
         results[method.label] = {"seconds": vars(found)}
-        context.on_step(f"{job.name}: {method.label}")
+        study.on_step(f"{job.name}: {method.label}")
     settings = {"dataset": job.dataset, "repeats": repeats, "threads": torch.get_num_threads(), "posterior": about}
     return {
         "protocol": "runtime",

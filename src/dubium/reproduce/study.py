@@ -10,13 +10,12 @@ from dubium.executor import Executor, in_turn
 from dubium.option_text import parse_options, split_method
 from dubium.reproduce.job import Job
 from dubium.reproduce.networks import open_data, open_networks, open_vae
-from dubium.run.work import weights_digest
 
 AUTO = "blur-path"
 
 
 @dataclass(frozen=True)
-class Context:
+class Study:
     """Where and how jobs are measured. `folder` belongs to one scale."""
 
     scale: str
@@ -29,35 +28,34 @@ class Context:
         return self.folder / "networks"
 
 
-def open_methods(context: Context, job: Job, channels: int) -> tuple[LabelledMethod, ...]:
+def open_methods(study: Study, job: Job, channels: int) -> tuple[LabelledMethod, ...]:
     """The job's methods; CLUE and its kin get the dataset's VAE."""
-    return tuple(open_method(context, job.dataset, text, channels) for text in dict.fromkeys(job.methods))
+    return tuple(open_method(study, job.dataset, text, channels) for text in dict.fromkeys(job.methods))
 
 
-def open_method(context: Context, dataset: str, text: str, channels: int) -> LabelledMethod:
+def open_method(study: Study, dataset: str, text: str, channels: int) -> LabelledMethod:
     """One method under its text, which does not name the VAE's folder."""
     name, pairs = split_method(text)
     if "clue" not in name:
         return parse_method(text, channels)
-    vae = open_vae(dataset, context.scale, context.networks_folder)
+    vae = open_vae(dataset, study.scale, study.networks_folder)
     return LabelledMethod(text, name, {**parse_options(pairs), "vae": vae})
 
 
-def open_evaluation(context: Context, job: Job, folder: Path, **changes: Any) -> tuple[Evaluation, dict[str, Any]]:
+def prepare_evaluation(study: Study, job: Job, folder: Path, **changes: Any) -> tuple[Evaluation, dict[str, Any]]:
     """The job's posterior, images and methods as the protocols take them, and what is known of the networks."""
-    posterior, about = open_networks(job.dataset, job.networks, context.scale, context.networks_folder)
-    data = open_data(job.dataset, "test", context.scale)
+    posterior, about = open_networks(job.dataset, job.networks, study.scale, study.networks_folder)
+    data = open_data(job.dataset, "test", study.scale)
     evaluation = Evaluation(
         posterior,
         data,
-        open_methods(context, job, data.shape[0]),
+        open_methods(study, job, data.shape[0]),
         tuple(job.options.get("kinds", ("epistemic",))),
         folder,
         f"{job.networks} of {job.dataset}",
-        weights_digest(posterior),
-        other_data=open_data(job.dataset, "train", context.scale),
-        on_step=context.on_step,
-        executor=context.executor,
+        other_data=open_data(job.dataset, "train", study.scale),
+        on_step=study.on_step,
+        executor=study.executor,
         **changes,
     )
     return evaluation, about
