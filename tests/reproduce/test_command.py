@@ -65,5 +65,5 @@ def test_all_of_it_at_smoke_scale(tmp_path):
     assert f"of the paper's {total} numbers are measured" in page
     left_out = 4 * found.output.count("left out") // 2  # Laplace: two numbers for each of two datasets
     assert f"**{total - left_out} of" in page
-    assert page.count("![") == 14
+    assert page.count("![") == 13
     assert "not reached in the time" not in page or left_out

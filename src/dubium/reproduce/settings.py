@@ -25,7 +25,7 @@ ANOMALY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 MITIGATION: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "cpu": {
-        "mnist": {"images": 500, "epochs": 30, "test_images": 2000, "seeds": 5},
+        "mnist": {"images": 500, "epochs": 30, "test_images": 2000, "seeds": 3},
         "cifar-10": {"images": 1000, "epochs": 20, "test_images": 2000, "seeds": 3},
         "svhn": {"images": 2000, "epochs": 20, "test_images": 2000, "seeds": 3},
         "cifar-100": {"images": 4000, "epochs": 15, "test_images": 2000, "seeds": 3},
