@@ -1,6 +1,6 @@
 """Cells of the page: our number with its interval, the paper's, and the difference."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,10 +143,14 @@ def find_number(
             return None
         files[job] = content
     by_label = files[job]["results"]
-    if label not in by_label and tag:
-        label = next((other for other in by_label if is_same_method(other, label)), label)
-    found: Mapping[str, Any] | None = by_label.get(label, {}).get(metric)
+    found: Mapping[str, Any] | None = by_label.get(label_among(by_label, label), {}).get(metric)
     return found
+
+
+def label_among(labels: Iterable[str], label: str) -> str:
+    """The label itself if it is there, or the same method with other numbers of steps."""
+    known = list(labels)
+    return label if label in known else next((other for other in known if is_same_method(other, label)), label)
 
 
 def is_same_method(first: str, second: str) -> bool:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dubium.reproduce.cells import Group, entry_groups, number_text, ours_text, signed_text
+from dubium.reproduce.claims import claim_lines, paired_difference, verdict_counts
 from dubium.reproduce.entries import ENTRIES
 from dubium.reproduce.result import read_result
 
@@ -38,12 +39,11 @@ def group_title(name: str) -> str:
 
 def finding_lines(results: Path, scale: str) -> list[str]:
     """The first screens of the page."""
-    lines = [
-        "**Where UA-Backprop ranks.** Among the paper's methods that were measured (the paper's rank in brackets):"
-    ]
+    lines = [verdict_counts(results, scale), "", *claim_lines(results, scale, TITLES), ""]
+    lines += ["**Where UA-Backprop ranks** among the paper's methods that were measured (its rank there in brackets):"]
     lines += ["", *rank_table(results, scale), ""]
     lines += [*depend_lines(results, scale), *attention_lines(results), *temperature_lines(results, scale)]
-    return [*lines, *property_lines(results), PICK]
+    return [*lines, *property_lines(results), PICK, ""]
 
 
 def rank_table(results: Path, scale: str) -> Iterator[str]:
@@ -99,7 +99,7 @@ def attention_lines(results: Path) -> Iterator[str]:
     sentences = []
     for dataset in ("mnist", "cifar-10", "svhn", "cifar-100"):
         content = read_result(results, f"mitigation-{dataset}")
-        found = None if content is None else comparison(content, OURS, "No attention", "accuracy")
+        found = None if content is None else paired_difference(content, OURS, "No attention", "accuracy")
         if found is not None:
             sentences.append(f"{TITLES[dataset]} {points_text(found)}")
     if sentences:
@@ -117,11 +117,11 @@ def attention_lines(results: Path) -> Iterator[str]:
 def strongest_line(dataset: str, content: Mapping[str, Any]) -> str:
     """Stronger attention over ten seeds: how many arms differ from none, of networks and of controls."""
     arms = [label for label in content["results"] if label != "No attention"]
-    found = {arm: comparison(content, arm, "No attention", "accuracy") for arm in arms}
+    found = {arm: paired_difference(content, arm, "No attention", "accuracy") for arm in arms}
     known = {arm: row for arm, row in found.items() if row is not None}
-    better = [arm for arm, row in known.items() if row["low"] > 0]
-    worse = [arm for arm, row in known.items() if row["high"] < 0]
-    best = max(known, key=lambda arm: known[arm]["difference"])
+    better = [arm for arm, (_, low, _) in known.items() if low > 0]
+    worse = [arm for arm, (_, _, high) in known.items() if high < 0]
+    best = max(known, key=lambda arm: known[arm][0])
     return (
         f"**Stronger attention** (`unit`, alpha .2 to 2, on features and on the image) on {TITLES[dataset]}, "
         f"{content['settings']['seeds']} seeds: {len(better)} of {len(known)} arms are above no attention by an "
@@ -132,18 +132,8 @@ def strongest_line(dataset: str, content: Mapping[str, Any]) -> str:
     )
 
 
-def comparison(content: Mapping[str, Any], first: str, second: str, metric: str) -> dict[str, float] | None:
-    """`first - second` with its interval, whichever way round the file has it."""
-    for row in content["comparisons"]:
-        if row["metric"] == metric and {row["a"], row["b"]} == {first, second}:
-            sign = 1 if row["a"] == first else -1
-            low, high = sorted((sign * row["low"], sign * row["high"]))
-            return {"difference": sign * row["difference"], "low": low, "high": high}
-    return None
-
-
-def points_text(found: Mapping[str, float]) -> str:
-    difference, low, high = (100 * found[name] for name in ("difference", "low", "high"))
+def points_text(found: tuple[float, float, float]) -> str:
+    difference, low, high = (100 * value for value in found)
     return f"{signed_text(difference, 2)} [{signed_text(low, 2)}, {signed_text(high, 2)}]"
 
 

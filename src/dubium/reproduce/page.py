@@ -35,21 +35,38 @@ WORDS = {
 def write_results_page(page: Path, results: Path, scale: str) -> None:
     """Write the whole page from the results that are there."""
     groups = {name: entry_groups(entry, results, scale) for name, entry in ENTRIES.items()}
-    cells = [cell for found in groups.values() for group in found if not group.tag for cell in group.cells()]
+    cells = measured_cells([group for found in groups.values() for group in found])
     head = HEAD.format(
         paper=read_paper()["paper"],
         scale=scale,
         folder=relpath(results, page.parent),
         words=WORDS[scale],
-        measured=sum(cell.ours is not None for cell in cells),
+        measured=sum(cells.values()),
         total=len(cells),
     )
     lines = [head, *finding_lines(results, scale)]
-    for name, entry in ENTRIES.items():
-        lines += entry_lines(entry, groups[name], page, results, scale)
+    for name in sorted(ENTRIES, key=paper_place):
+        lines += entry_lines(ENTRIES[name], groups[name], page, results, scale)
     lines += figure_lines(page, results, scale)
     lines += ["## Averages that do not follow", "", *misprint_lines(), ""]
     write_atomically(page, "\n".join(lines))
+
+
+def measured_cells(groups: list[Group]) -> dict[tuple[str, ...], bool]:
+    """Whether each number of the paper was measured, with the networks of its entry or with others."""
+    found: dict[tuple[str, ...], bool] = {}
+    for group in groups:
+        for row, cells in group.rows.items():
+            for metric, cell in zip(group.metrics, cells, strict=True) if row not in group.own else ():
+                key = (group.table, group.name, row, metric)
+                found[key] = found.get(key, False) or cell.ours is not None
+    return found
+
+
+def paper_place(name: str) -> int:
+    """Where an entry's table is in the paper; those of ours come last."""
+    tables = list(read_paper()["tables"])
+    return min((tables.index(table) for table in ENTRIES[name].tables), default=len(tables))
 
 
 def entry_lines(entry: Entry, groups: list[Group], page: Path, results: Path, scale: str) -> Iterator[str]:
