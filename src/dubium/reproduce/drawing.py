@@ -36,7 +36,7 @@ def draw_methods(study: Study, job: Job) -> "Figure":
     """The most uncertain images, and the map of each method."""
     evaluation, x = uncertain_images(study, job)
     columns = [
-        (method.label, explain_maps(evaluation.posterior, x, method, ("epistemic",))) for method in evaluation.methods
+        (method.name, explain_maps(evaluation.posterior, x, method, ("epistemic",))) for method in evaluation.methods
     ]
     return map_grid(x, [(label, maps["epistemic"]) for label, maps in columns])
 
@@ -47,7 +47,7 @@ def draw_kinds(study: Study, job: Job) -> "Figure":
     columns = []
     for method in evaluation.methods:
         maps = explain_maps(evaluation.posterior, x, method, KINDS)
-        columns += [(f"{method.label}\n{kind}", maps[kind]) for kind in KINDS]
+        columns += [(f"{method.name}\n{kind}", maps[kind]) for kind in KINDS]
     return map_grid(x, columns)
 
 
@@ -112,7 +112,7 @@ def map_grid(x: Images, columns: list[tuple[str, Any]]) -> "Figure":
         for axis, (label, maps) in zip(axes[row][1:], columns, strict=True):
             axis.imshow(overlay(image, maps[row]), interpolation="nearest")
             if row == 0:
-                axis.set_title(label.replace(":", "\n"), fontsize=6)
+                axis.set_title(label, fontsize=6)
     for axis in axes.flat:
         axis.axis("off")
     return figure

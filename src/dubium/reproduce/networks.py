@@ -13,6 +13,7 @@ from dubium.data import Dataset, load
 from dubium.data.catalog import SOURCES
 from dubium.data.find import data_folders, find_files
 from dubium.errors import DataNotFoundError, FileFormatError
+from dubium.executor import Executor, in_turn
 from dubium.models import VAE, load_vae
 from dubium.posteriors import fit_laplace, load_posterior, posterior_record
 from dubium.seeds import seed_for
@@ -92,15 +93,18 @@ def training_for(dataset: str, scale: str) -> Training:
     return CPU_TRAINING[dataset] if scale == "cpu" else Training(scale)
 
 
-def open_networks(dataset: str, networks: str, scale: str, folder: Path) -> tuple[Posterior, dict[str, Any]]:
+def open_networks(
+    dataset: str, networks: str, scale: str, folder: Path, spread: Executor = in_turn
+) -> tuple[Posterior, dict[str, Any]]:
     """The posterior, trained first if need be, and what the result's file says of it.
 
     Args:
         networks: "ensemble", a key of `KINDS`, or one of `PUBLIC`.
         folder: where trained networks are kept.
+        spread: where they are trained.
     """
     if networks in KINDS:
-        ensemble, about = open_networks(dataset, "ensemble", scale, folder)
+        ensemble, about = open_networks(dataset, "ensemble", scale, folder, spread)
         return KINDS[networks](next(iter(ensemble)), dataset, scale), {**about, "kind": networks}
     if scale == "smoke":
         return smoke_ensemble(dataset), {"kind": "ensemble", "members": SMOKE_MEMBERS, "trained": "two epochs, tiny"}
@@ -108,7 +112,7 @@ def open_networks(dataset: str, networks: str, scale: str, folder: Path) -> tupl
     training = training_for(dataset, scale)
     run: str | Path = public if public is not None else folder / dataset
     if public is None:
-        train(dataset, run, scale=training.scale, seed=training.seed, changes=training.changes)
+        train(dataset, run, scale=training.scale, seed=training.seed, changes=training.changes, spread=spread)
     posterior, record = load_posterior(run), posterior_record(run)
     about = {
         "kind": record.kind,
