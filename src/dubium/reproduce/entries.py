@@ -1,11 +1,12 @@
-"""The table of entries: one for each table and figure of the paper, and one of ours about attention."""
+"""The table of entries: one for each table and figure of the paper, and some of ours."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from dubium.reproduce.arms import alpha_arms, attention_arms, kind_arms, method_arms, row_arms, space_arms
-from dubium.reproduce.job import AttentionArm, Job
+from dubium.reproduce.job import AttentionArm, Job, job_name
+from dubium.reproduce.own_jobs import attention_jobs, ensemble_jobs, strategy_jobs, strategy_rows
 from dubium.reproduce.paper import read_paper
 from dubium.reproduce.rows import (
     NORMALISATION_ROWS,
@@ -16,7 +17,7 @@ from dubium.reproduce.rows import (
     path_rows,
     temperature_rows,
 )
-from dubium.reproduce.settings import ANOMALY, BLURRING, DATASETS, MITIGATION, RUNTIME, SEEDS, options_for
+from dubium.reproduce.settings import ANOMALY, BLURRING, DATASETS, MITIGATION, RUNTIME, options_for
 
 Rows = Callable[[str], Mapping[str, PaperRow]]
 """Rows of a table at a scale."""
@@ -41,11 +42,6 @@ class Entry:
         group, _, metric = column.rpartition("/")
         name = job_name(self.name, group, row.networks)
         return name, row.label, metric if row.kind == "epistemic" else f"{metric}/{row.kind}"
-
-
-def job_name(entry: str, group: str, networks: str = "ensemble") -> str:
-    """Such as `single-mnist-laplace`; the ensemble is not named."""
-    return "-".join(part for part in (entry, group, "" if networks == "ensemble" else networks) if part)
 
 
 def column_groups(tables: tuple[str, ...]) -> list[str]:
@@ -95,16 +91,6 @@ def mitigation_entry(
     return Entry(name, tables, jobs, lambda scale: row_arms(arms(scale)), lambda scale: row_arms(own(scale)))
 
 
-def attention_jobs(scale: str) -> list[Job]:
-    """Whether attention helps at all: stronger attention of several maps against none, over ten trainings."""
-    found = []
-    for dataset in ("mnist", "cifar-10"):
-        options = {**options_for(MITIGATION, scale, dataset), "seeds": SEEDS[scale]}
-        arms = tuple(attention_arms())
-        found.append(Job(job_name("attention", dataset), "mitigation", dataset, arms=arms, options=options))
-    return found
-
-
 def property_jobs(scale: str) -> list[Job]:
     rows = [*property_rows(scale).values(), *own_property_rows(scale).values()]
     return [Job("properties", "properties", "", methods=tuple(row.label for row in rows))]
@@ -135,15 +121,6 @@ def runtime_rows(scale: str) -> dict[str, PaperRow]:
 
 def own_runtime_rows(_scale: str) -> dict[str, PaperRow]:
     return {"auto (blur-path)": PaperRow("blur-path"), "Grad": PaperRow("grad")}
-
-
-def ensemble_jobs(scale: str) -> list[Job]:
-    """The blurring test with another ensemble of the same dataset, to show how much depends on the networks."""
-    if scale == "smoke":
-        return []
-    options = {**options_for(BLURRING, scale, "svhn"), "kinds": ["epistemic"]}
-    methods = tuple(row.label for row in [*method_rows(scale, "Ours", "Grad").values(), *own_rows().values()])
-    return [Job("blurring-svhn@svhn-cnn", "blurring", "svhn", "svhn-cnn", methods, (), options)]
 
 
 ENTRIES: dict[str, Entry] = {
@@ -178,6 +155,7 @@ ENTRIES: dict[str, Entry] = {
             lambda scale: [arm for arm in method_arms(scale, none="Non-attention") if "CLUE" not in arm.label],
             tables=("vary-n-mnist", "vary-n-cifar-10"),
         ),
+        Entry("strategies", (), strategy_jobs, lambda _scale: {}, lambda _scale: strategy_rows()),
         Entry("ensembles", (), ensemble_jobs, lambda _scale: {}),
     )
 }

@@ -7,6 +7,7 @@ from typing import Any
 from dubium.reproduce.cells import Group, entry_groups, number_text, ours_text, signed_text
 from dubium.reproduce.claims import claim_lines, paired_difference, verdict_counts
 from dubium.reproduce.entries import ENTRIES
+from dubium.reproduce.job import CONTROL
 from dubium.reproduce.result import read_result
 
 TITLES = {"mnist": "MNIST", "svhn": "SVHN", "cifar-10": "CIFAR-10", "cifar-100": "CIFAR-100"}
@@ -42,7 +43,8 @@ def finding_lines(results: Path, scale: str) -> list[str]:
     lines = [verdict_counts(results, scale), "", *claim_lines(results, scale, TITLES), ""]
     lines += ["**Where UA-Backprop ranks** among the paper's methods that were measured (its rank there in brackets):"]
     lines += ["", *rank_table(results, scale), ""]
-    lines += [*depend_lines(results, scale), *attention_lines(results), *temperature_lines(results, scale)]
+    lines += [*depend_lines(results, scale), *attention_lines(results), *strategy_lines(results)]
+    lines += [*temperature_lines(results, scale)]
     return [*lines, *property_lines(results), PICK, ""]
 
 
@@ -130,6 +132,23 @@ def strongest_line(dataset: str, content: Mapping[str, Any]) -> str:
         "two are expected to pass by chance, and maps that know nothing of the networks (random, edges) are among "
         "them as a control.\n"
     )
+
+
+def strategy_lines(results: Path) -> Iterator[str]:
+    """Every other use of doubt against its control, on each dataset and on fresh seeds."""
+    for job in ENTRIES["strategies"].jobs("cpu"):
+        content = read_result(results, job.name)
+        if content is None:
+            continue
+        names = [label.removesuffix(CONTROL) for label in content["results"] if label.endswith(CONTROL)]
+        found = {name: paired_difference(content, name, name + CONTROL, "accuracy") for name in names}
+        words = "; ".join(f"{name} {points_text(values)}" for name, values in found.items() if values is not None)
+        fresh = ", fresh seeds" * job.name.endswith("again")
+        seeds = content["settings"]["seeds"]
+        yield (
+            f"**Other uses of doubt in training** on {TITLES[job.dataset]}{fresh}, {seeds} seeds, accuracy minus "
+            f"that of the same thing with random scores or pixels, in points: {words}.\n"
+        )
 
 
 def points_text(found: tuple[float, float, float]) -> str:

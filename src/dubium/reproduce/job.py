@@ -9,7 +9,8 @@ from typing import Any
 from dubium.training.attention import Normalisation, Space
 from dubium.types import Kind
 
-NONE = "none"
+NONE, CONTROL = "none", ": control"
+SEEDS = ("seeds", "first seed")  # options that say which trainings, not how they go
 VERSION = 2  # of the folders that jobs share
 
 
@@ -62,7 +63,7 @@ class Job:
 
     def shared_digest(self, scale: str, networks: Mapping[str, Any]) -> str:
         """A digest of what jobs must have in common to share a folder: not methods, arms and the number of seeds."""
-        options = {name: value for name, value in self.options.items() if name != "seeds"}
+        options = {name: value for name, value in self.options.items() if name not in SEEDS}
         values = {"options": options, "scale": scale, "dataset": self.dataset, "posterior": networks}
         return text_digest({**values, "version": VERSION})
 
@@ -70,3 +71,8 @@ class Job:
 def text_digest(values: object) -> str:
     """The first 12 hexadecimal digits of the SHA-256 of a value as JSON."""
     return hashlib.sha256(json.dumps(values, sort_keys=True, default=list).encode()).hexdigest()[:12]
+
+
+def job_name(entry: str, group: str, networks: str = "ensemble") -> str:
+    """Such as `single-mnist-laplace`; the ensemble is not named."""
+    return "-".join(part for part in (entry, group, "" if networks == "ensemble" else networks) if part)

@@ -10,6 +10,7 @@ from dubium.reproduce.mitigation import measure_mitigation
 from dubium.reproduce.networks import describe_networks
 from dubium.reproduce.properties import measure_properties
 from dubium.reproduce.runtime import measure_runtime
+from dubium.reproduce.strategies import measure_strategies
 from dubium.reproduce.study import Study, prepare_evaluation
 
 Summary = dict[str, Any]
@@ -32,5 +33,6 @@ MEASURES: Mapping[str, Callable[[Study, Job], Summary]] = {
     "mitigation": measure_mitigation,
     "properties": measure_properties,
     "runtime": measure_runtime,
+    "strategies": measure_strategies,
     "figure": measure_figure,
 }

@@ -24,7 +24,7 @@ from dubium.evaluation.summary import EvaluationSummary
 from dubium.fingerprint import dataset_fingerprint
 from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
-from dubium.reproduce.job import NONE, AttentionArm, Job
+from dubium.reproduce.job import NONE, SEEDS, AttentionArm, Job
 from dubium.reproduce.networks import SMOKE_MEMBERS, open_data
 from dubium.reproduce.study import Study, open_methods
 from dubium.seeds import seed_for
@@ -50,7 +50,7 @@ def measure_mitigation(study: Study, job: Job) -> dict[str, Any]:
     Returns:
         The summary; `results[label]` has accuracy, nll and ece with Student's intervals over the seeds.
     """
-    given = {name: value for name, value in job.options.items() if name != "seeds"}
+    given = {name: value for name, value in job.options.items() if name not in SEEDS}
     train, test = (open_data(job.dataset, split, study.scale) for split in ("train", "test"))
     options = mitigation_options(study.scale, train, **given)
     seeds = int(job.options.get("seeds", options.seeds))

@@ -24,6 +24,10 @@ the files of [{folder}]({folder}): each has its command, commit, seed, settings,
 
 ## What reproduces, and what does not
 """
+OWN_TITLES = {
+    "attention": "does stronger attention help?",
+    "strategies": "does any other use of doubt in training help?",
+}
 WORDS = {
     "smoke": "tiny networks that were trained for a moment, on a handful of images. **They mean nothing**: this page "
     "shows that everything runs.",
@@ -160,13 +164,13 @@ def average_lines(name: str, groups: list[Group]) -> Iterator[str]:
 
 
 def own_entry_lines(entry: Entry, results: Path, scale: str) -> Iterator[str]:
-    """A table that the paper does not have: whether attention helps at all."""
+    """A table that the paper does not have."""
     rows = entry.own(scale)
     if not rows:
         return
-    yield "## Ours: does stronger attention help?\n"
+    yield f"## Ours: {OWN_TITLES[entry.name]}\n"
     for job in entry.jobs(scale):
-        yield f"### {group_title(job.dataset)}\n"
+        yield f"### {group_title(job.dataset)}{', fresh seeds' * job.name.endswith('again')}\n"
         content = read_result(results, job.name)
         if content is None:
             yield f"Not reached in the time: `dubium reproduce {entry.name} --scale {scale} --dataset {job.dataset}`.\n"

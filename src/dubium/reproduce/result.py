@@ -12,11 +12,11 @@ import torch
 
 from dubium.errors import FileFormatError
 from dubium.files import write_atomically
-from dubium.reproduce.job import NONE, Job
+from dubium.reproduce.job import CONTROL, NONE, Job
 
 KEPT = ("protocol", "settings", "versions", "results", "better", "notes")
 METRICS = ("murr@2%", "murr@5%", "auc-urr@2%", "auc-urr@5%", "iou", "ada", "accuracy", "nll")
-REFERENCES = ("ua-backprop", NONE, "No attention", "Ours")
+REFERENCES = ("ua-backprop", NONE, "No attention", "Ours", "plain")
 """Comparisons are kept where one side is one of these; all pairs are in the evaluation's own folder."""
 
 DIGITS = 5
@@ -32,7 +32,7 @@ def write_result(folder: Path, job: Job, summary: Mapping[str, Any], facts: Mapp
     comparisons = [
         row
         for row in summary.get("comparisons", ())
-        if row["metric"].partition("/")[0] in METRICS and (row["a"] in REFERENCES or row["b"] in REFERENCES)
+        if row["metric"].partition("/")[0] in METRICS and is_worth_keeping(row["a"], row["b"])
     ]
     content = {"job": job.name, **facts, "commit": source_commit(), "machine": describe_machine(), **kept}
     content["comparisons"] = comparisons
@@ -42,6 +42,11 @@ def write_result(folder: Path, job: Job, summary: Mapping[str, Any], facts: Mapp
     path = folder / f"{job.name}.json"
     write_atomically(path, json.dumps(round_numbers(content), indent=1, allow_nan=False) + "\n")
     return path
+
+
+def is_worth_keeping(first: str, second: str) -> bool:
+    """Whether one of two rows is a reference, or the other's control."""
+    return first in REFERENCES or second in REFERENCES or second == first + CONTROL or first == second + CONTROL
 
 
 def read_result(folder: Path, name: str) -> dict[str, Any] | None:
