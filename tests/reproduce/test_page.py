@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from dubium.errors import FileFormatError
 from dubium.reproduce.cells import Cell, entry_groups
 from dubium.reproduce.entries import ENTRIES
 from dubium.reproduce.page import write_results_page
 from dubium.reproduce.paper import read_paper
+from dubium.reproduce.readme import fill_readme
 
 
 def result(job, results, **more):
@@ -121,3 +123,18 @@ def test_whether_attention_helps_is_said_with_its_interval(folder):
     content = result("mitigation-mnist", {}, comparisons=[row])
     (folder / "mitigation-mnist.json").write_text(json.dumps(content))
     assert "MNIST −1.00 [−4.00, +2.00]" in page_of(folder)
+
+
+def test_a_readme_gets_the_short_table_between_its_markers_and_nothing_else_changes(folder):
+    readme = folder.parent / "README.md"
+    readme.write_text("before\n<!-- reproduce -->\nan earlier table\n<!-- end -->\nafter\n<!-- end -->\n")
+    fill_readme(readme, folder, "cpu")
+    text = readme.read_text()
+    assert text.startswith("before\n<!-- reproduce -->\n\nOf ")
+    assert text.endswith("|\n\n<!-- end -->\nafter\n<!-- end -->\n")
+    assert "an earlier table" not in text
+    fill_readme(readme, folder, "cpu")
+    assert readme.read_text() == text
+    readme.write_text("no marker")
+    with pytest.raises(FileFormatError, match="no place"):
+        fill_readme(readme, folder, "cpu")

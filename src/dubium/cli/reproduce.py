@@ -25,6 +25,9 @@ def reproduce(
     out: Annotated[Path, typer.Option(help="Networks, maps and results are kept here.")] = Path("reproduce"),
     results: Annotated[Path | None, typer.Option(help="Folder of the result files; OUT/SCALE/results.")] = None,
     page: Annotated[Path | None, typer.Option(help="The page to write; OUT/SCALE/results.md.")] = None,
+    readme: Annotated[
+        Path | None, typer.Option(help="A file whose part from <!-- reproduce --> to <!-- end --> gets a short table.")
+    ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="Only these, such as mnist,svhn.", **one_of("dataset", DATASETS))
     ] = None,
@@ -41,6 +44,7 @@ def reproduce(
     from dubium.errors import lookup
     from dubium.executor import thread_count
     from dubium.reproduce.page import write_results_page
+    from dubium.reproduce.readme import fill_readme
     from dubium.reproduce.runner import DONE, check_data, entry_jobs, entry_names, job_status, measure_jobs
     from dubium.reproduce.study import Study
 
@@ -64,6 +68,8 @@ def reproduce(
 
         measure_jobs(Study(scale, folder, executor), jobs, results, announce)
     write_results_page(page, results, scale)
+    if readme is not None:
+        fill_readme(readme, results, scale)
     print(page)
 
 

@@ -1,9 +1,8 @@
 """The page: every table and figure of the paper, ours beside theirs, and what was not measured with its command."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from os.path import relpath
 from pathlib import Path
-from typing import Any
 
 from dubium.files import write_atomically
 from dubium.reproduce.cells import Group, entry_groups, number_text, ours_text
@@ -13,6 +12,7 @@ from dubium.reproduce.findings import METRICS, finding_lines, group_title
 from dubium.reproduce.paper import average_gaps, read_paper
 from dubium.reproduce.result import read_result
 from dubium.reproduce.schemes import SCHEMES
+from dubium.reproduce.sources import source_line
 
 HEAD = """# The paper's tables and figures, measured again
 
@@ -107,36 +107,6 @@ def group_lines(group: Group, page: Path, results: Path, scale: str) -> Iterator
 def command_dataset(group: str) -> str:
     """The dataset of a group such as `mnist-200`."""
     return group if group in ("cifar-10", "cifar-100") else group.rpartition("-")[0] or group
-
-
-def source_line(content: Mapping[str, Any], page: Path, results: Path) -> str:
-    """File, command, settings, networks, machine and time of one result."""
-    link = relpath(results / f"{content['job']}.json", page.parent)
-    parts = [f"[{content['job']}]({link}): `{content['command']}`", *setting_words(content["settings"])]
-    if content.get("images", "").startswith("drawn"):
-        parts.append("**drawn images, since the dataset was not at hand**")
-    machine = content.get("machine") or {}
-    parts.append(f"{machine.get('processor')}, {machine.get('threads')} of {machine.get('cores')} cores")
-    if content.get("seconds") is not None:
-        parts.append(f"{content['seconds'] / 60:.1f} min")
-    return "- " + "; ".join([*parts, *content.get("notes", ())]) + "."
-
-
-def setting_words(settings: Mapping[str, Any]) -> Iterator[str]:
-    """The settings that change numbers, and the networks."""
-    for name in ("images", "candidates", "step", "seeds", "test_images", "repeats"):
-        if settings.get(name) is not None:
-            yield f"{name.replace('_', ' ')} {settings[name]:g}"
-    if "recipe" in settings:
-        yield f"{settings['recipe']['epochs']} epochs"
-    about = settings.get("posterior")
-    if about:
-        architecture = about.get("architecture") or {}
-        first = architecture[0] if isinstance(architecture, list) else architecture
-        test = about.get("test") or {}
-        accuracy = f", {test['accuracy']:.1%} of the test images right" if test.get("accuracy") else ""
-        origin = f"public {about['public']}" if "public" in about else about.get("trained", "")
-        yield f"{about['members']} networks ({first.get('name', 'tiny')}{accuracy}; {origin})"
 
 
 def average_lines(name: str, groups: list[Group]) -> Iterator[str]:
