@@ -30,6 +30,7 @@ def explain_dataset(
     top: int | None = None,
     output: OutputChoice = None,
     class_names: Sequence[str] | None = None,
+    input_shape: tuple[int, int, int] | None = None,
     memory: int | str = DEFAULT_MEMORY,
     seed: int = 0,
     batch: int = 32,
@@ -50,6 +51,7 @@ def explain_dataset(
         top: how many of the most uncertain images to explain; None for all.
         output, memory, seed, options: as for `explain`.
         class_names: of all classes.
+        input_shape: (C, H, W) that the networks take, where images differ in size.
         batch: images at a time.
         progress: called with ("score" or "explain", images done, images in all).
 
@@ -78,7 +80,8 @@ def explain_dataset(
     settings = Settings(
         named | ({} if output is None else {"output": output}), {GIVEN: type(data).__name__}, method=method,
         kinds=check_kinds(kinds), options=options, top=top,
-        classes=None if class_names is None else tuple(class_names), memory=memory, seed=seed, batch=batch,
+        classes=None if class_names is None else tuple(class_names), input_shape=input_shape,
+        memory=memory, seed=seed, batch=batch,
     )  # fmt: skip
     with own_folder(Path(out)):
         results = explain_work(open_work(settings, source_of(data), networks), out, progress=progress)

@@ -34,6 +34,9 @@ class Commands(TyperGroup):
         except DubiumError as error:
             typer.echo(f"dubium: {error}", err=True)
             raise typer.Exit(2) from error
+        except KeyboardInterrupt as stopped:
+            typer.echo("dubium: stopped. What is whole is kept; the same command goes on from there.", err=True)
+            raise typer.Exit(130) from stopped
         except Exception as error:
             if hasattr(error, "exit_code") or isinstance(error, BrokenPipeError):  # typer's own: a wrong flag, an exit
                 raise

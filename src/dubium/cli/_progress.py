@@ -1,7 +1,8 @@
-"""Progress bars on a terminal, silence elsewhere."""
+"""Progress bars on a terminal; elsewhere, in a log say, a line now and then."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 import typer
@@ -21,6 +22,10 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from dubium.durations import duration_text
+
+LINE_EVERY = 10.0  # seconds
+
 
 class RateColumn(ProgressColumn):
     """Images a second."""
@@ -28,6 +33,22 @@ class RateColumn(ProgressColumn):
     def render(self, task: Task) -> Text:
         speed = task.finished_speed or task.speed
         return Text("" if speed is None else f"{speed:.3g}/s", style="progress.data.speed")
+
+
+class ProgressLines:
+    """A line about a stage now and then, with the time that is left; none about a stage that is over soon."""
+
+    def __init__(self, every: float = LINE_EVERY) -> None:
+        self.every, self.started, self.last = every, dict[str, tuple[float, float]](), monotonic()
+
+    def show(self, stage: str, done: float, total: int) -> None:
+        now = monotonic()
+        begun, before = self.started.setdefault(stage, (now, done))
+        if now - max(self.last, begun) < self.every or done <= before:
+            return
+        self.last = now
+        left = (now - begun) * (total - done) / (done - before)
+        typer.echo(f"{stage}: {int(done):,} of {total:,}, {duration_text(left)} left", err=True)
 
 
 @contextmanager
@@ -43,9 +64,12 @@ def stage_bars(*, quiet: bool = False) -> Iterator[Callable[[str, float | int, i
         TimeRemainingColumn(),
     )
     tasks: dict[str, TaskID] = {}
+    lines = ProgressLines()
     with Progress(*columns, console=console, disable=quiet or not console.is_terminal) as bars:
 
         def show_stage(stage: str, done: float | int, total: int) -> None:
+            if not quiet and not console.is_terminal:
+                lines.show(stage, float(done), total)
             if stage not in tasks:
                 tasks[stage] = bars.add_task(stage, total=total)
             bars.update(tasks[stage], completed=min(total, round(done, 1) if done < total else total), total=total)

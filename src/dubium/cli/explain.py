@@ -50,6 +50,9 @@ def explain(
     engine: EngineName = "local",
     address: Address = None,
     fresh: o.Fresh = False,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", rich_help_panel=o.RUNNING, help="Say what it will take, and do nothing.")
+    ] = False,
     json: o.Json = False,
 ) -> None:
     """Score every image, explain the most uncertain ones, and write a page about them.
@@ -87,10 +90,23 @@ def explain(
         threads=threads_for(engine, threads),
     )
     folder = out or Path("dubium-explain")
+    if estimate:
+        from dubium.run.estimate import estimate_run
+
+        expected = estimate_run(open_work(settings))
+        print_json(expected.json()) if json else print(expected.sentence())
+        return
     with own_folder(folder), stage_bars(quiet=json) as progress:
         with executor_for(engine, address, settings.threads) as executor:
             settings = replace(settings, device=device_for(engine, device) or settings.device)
-            results = explain_dataset(open_work(settings), folder, fresh=fresh, engine=executor, progress=progress)
+            work = open_work(settings)
+            if work.about["size_taken"] and not json:
+                _, height, width = work.shape
+                typer.echo(
+                    f"dubium: images go in at their own size, {height} x {width} pixels; --input-shape says another.",
+                    err=True,
+                )
+            results = explain_dataset(work, folder, fresh=fresh, engine=executor, progress=progress)
         pictures = [str(path) for path in write_pngs(folder)] if png else []
         page = write_page(folder, gallery=gallery)
     count, explained, skipped = len(results), results.explained_count(), results.skipped()

@@ -18,11 +18,14 @@ RECIPE = "Recipe"
 
 def train(
     dataset: Annotated[str, typer.Option(help=f"{', '.join(DATASETS)}, or a folder of images, or an .npz file.")],
-    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/DATASET-POSTERIOR-SCALE by default.")] = None,
-    posterior: Annotated[
+    out: Annotated[Path | None, typer.Option(help="The run's folder; runs/DATASET-KIND-SCALE by default.")] = None,
+    kind: Annotated[
         str,
-        typer.Option(help=f"{', '.join(POSTERIOR_KINDS)}.", **one_of("posterior", list(POSTERIOR_KINDS))),
+        typer.Option(help=f"Of posterior: {', '.join(POSTERIOR_KINDS)}.", **one_of("kind", list(POSTERIOR_KINDS))),
     ] = "ensemble",
+    posterior: Annotated[
+        str | None, typer.Option(hidden=True, help="The old name of --kind.", **one_of("kind", list(POSTERIOR_KINDS)))
+    ] = None,
     members: Annotated[int, typer.Option(help="Networks in the posterior, trained or drawn.")] = 5,
     scale: Annotated[str, typer.Option(help=f"{', '.join(SCALES)}.", **one_of("scale", SCALES))] = "cpu",
     seed: int = 0,
@@ -59,6 +62,9 @@ def train(
     """Train a posterior; the same command goes on where an interrupted one stopped."""
     from dubium.training import train as train_posterior
 
+    if posterior is not None:
+        typer.echo("dubium: --posterior is now called --kind here; elsewhere it names networks of yours.", err=True)
+        kind = posterior
     changes = {
         "architecture": architecture, "options": parse_options(option or ()), "epochs": epochs,
         "batch_size": batch_size, "optimizer": optimizer, "lr": lr, "momentum": momentum, "weight_decay": weight_decay,
@@ -66,13 +72,13 @@ def train(
         "tail_lr": tail_lr, "crop": crop, "flip": flip, "images": images, "mean": parse_numbers(mean, float),
         "std": parse_numbers(std, float),
     }  # fmt: skip
-    folder = out or Path("runs") / f"{Path(dataset).stem}-{posterior}-{scale}"
+    folder = out or Path("runs") / f"{Path(dataset).stem}-{kind}-{scale}"
     if jobs > 1 and engine != "local":
         raise OptionError(f"--jobs {jobs} is for --engine local; a cluster trains as many members as it has cores for.")
     threads = threads_for(engine, threads)
     with executor_for(engine, address, threads) as executor, training_bars() as report:
         record = train_posterior(
-            dataset, folder, posterior=posterior, members=members, scale=scale, seed=seed, jobs=jobs, threads=threads,
+            dataset, folder, posterior=kind, members=members, scale=scale, seed=seed, jobs=jobs, threads=threads,
             device=device_for(engine, device), changes=changes, report=report, spread=executor,
         )  # fmt: skip
     print(f"{folder}: {describe_training(record)}")

@@ -26,6 +26,7 @@ PIXELS = 100_000_000  # a larger image is refused before it is decoded
 BYTES = 2**30  # of a file
 STRIP = 256  # rows to lay on white at a time
 TILE_SIDES = (322, 323)  # TIFF's tags of a tile's width and height
+ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)  # the tag of EXIF, and its values for images that are turned
 TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 
 
@@ -94,6 +95,16 @@ def open_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Image.Ima
         raise FileFormatError(f"{name} has too many pixels to be an honest image ({error}).") from error
     except Exception as error:  # damaged images raise nearly anything
         raise FileFormatError(f"{name} is damaged or not an image ({error}).") from error
+
+
+def image_size(path: Path | str) -> tuple[int, int] | None:
+    """Height and width of an image, upright, from its header alone; None where it cannot be read."""
+    try:
+        with open_regular_file(path, most=BYTES) as stream, Image.open(stream, formats=FORMATS) as opened:
+            sideways = opened.getexif().get(ORIENTATION, 1) in SIDEWAYS
+            return (opened.width, opened.height) if sideways else (opened.height, opened.width)
+    except Exception:  # damaged images raise nearly anything; they are named when they are read
+        return None
 
 
 def check_pixels(opened: Image.Image, name: str, most: int) -> None:

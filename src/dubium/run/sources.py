@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from dubium.data import load
 from dubium.data.dataset import Dataset
-from dubium.data.image_files import find_images, read_image
+from dubium.data.image_files import find_images, image_size, read_image
 from dubium.data.samples import as_dataset, read_sample, read_samples
 from dubium.errors import OptionError
 from dubium.fingerprint import dataset_fingerprint
@@ -35,6 +35,7 @@ class ImageSource(Protocol):
 
     def __len__(self) -> int: ...
     def name(self, index: int) -> str: ...
+    def size(self, index: int) -> tuple[int, int] | None: ...
     def read(self, index: int) -> Item: ...
     def digest(self) -> str: ...
 
@@ -50,6 +51,10 @@ class DatasetImages:
 
     def name(self, index: int) -> str:
         return f"{self.dataset.name}:{self.dataset.split} {index}"
+
+    def size(self, _index: int) -> tuple[int, int]:
+        """Height and width: the same for all."""
+        return self.dataset.shape[1:]
 
     def read(self, index: int) -> Item:
         label = None if self.dataset.labels is None else int(self.dataset.labels[index])
@@ -71,6 +76,10 @@ class FileImages:
 
     def name(self, index: int) -> str:
         return str(self.paths[index])
+
+    def size(self, index: int) -> tuple[int, int] | None:
+        """Height and width, from the file's header; None where it cannot be read."""
+        return image_size(self.paths[index])
 
     def read(self, index: int) -> Item:
         path = self.paths[index]
@@ -97,6 +106,11 @@ class SampleImages:
 
     def name(self, index: int) -> str:
         return f"sample {index}"
+
+    def size(self, index: int) -> tuple[int, int]:
+        """Height and width."""
+        image, _ = read_sample(self.samples[index])
+        return image.shape[1], image.shape[2]
 
     def read(self, index: int) -> Item:
         image, label = read_sample(self.samples[index])

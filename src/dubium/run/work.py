@@ -45,18 +45,21 @@ def open_work(settings: Settings, source: ImageSource | None = None, posterior: 
     record: Record | None = None
     if posterior is None:
         posterior, record = open_posterior(settings.posterior)
-    channels, height, width = settings.input_shape or input_shape(posterior, record)
     weights = {
         "kind": record.kind if record else None,
         "members": len(posterior),
         "sha256": posterior_digest(posterior),
     }
     dtype, options = weight_dtype(posterior), open_options(settings)
-    if settings.top != 0:
-        choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
     classes = settings.classes or (record.classes if record else None)
     if source is None:
         source, classes = open_source(settings.images, classes)
+    channels, height, width = settings.input_shape or input_shape(posterior, record)
+    size_taken = height is None or width is None
+    if size_taken:
+        height, width = common_size(source)
+    if settings.top != 0:
+        choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
     about = {
         "versions": {"dubium": version("dubium"), "torch": torch.__version__, "python": python_version()},
         "settings": asdict(settings),
@@ -65,6 +68,7 @@ def open_work(settings: Settings, source: ImageSource | None = None, posterior: 
         "method": method_fingerprint(settings.method, options) if settings.top != 0 else {},
         "classes": None if classes is None else list(classes),
         "input_shape": [channels, height, width],
+        "size_taken": size_taken,
     }
     return Work(settings, posterior, source, (channels, height, width), dtype, options, about)
 
@@ -118,6 +122,26 @@ def input_shape(posterior: Posterior, record: Record | None) -> Shape:
         return channels, height, width
     layers = next(iter(posterior)).modules()
     return next((layer.in_channels for layer in layers if isinstance(layer, nn.Conv2d)), None), None, None
+
+
+def common_size(source: ImageSource) -> tuple[int | None, int | None]:
+    """The height and width of all images, which networks are then given; an error if they differ.
+
+    A network that takes any size answers differently at another one than at that of its training.
+    """
+    sizes: dict[tuple[int, int], str] = {}
+    for index in range(len(source)):
+        size = source.size(index)
+        if size is not None:
+            sizes.setdefault(size, source.name(index))
+        if len(sizes) > 1:
+            (a, first), (b, second) = sizes.items()
+            raise OptionError(
+                f"The images differ in size ({first}: {a[0]} x {a[1]}, {second}: {b[0]} x {b[1]}), and it is not known "
+                "which size the networks were trained with. Say it: --input-shape 3,224,224 (channels, height, width; "
+                "input_shape=(3, 224, 224) in Python). Images are then brought to it as --fit says."
+            )
+    return next(iter(sizes), (None, None))
 
 
 def open_options(settings: Settings) -> dict[str, Any]:
