@@ -126,6 +126,8 @@ def images_title(settings: dict[str, Any]) -> str:
     images = settings["images"]
     if "dataset" in images:
         return str(images["dataset"])
+    if "files" not in images:
+        return str(images.get("factory", "images given in Python"))
     first, *others = (PurePath(name).name or name for name in images["files"])
     return f"{first} and {len(others)} more" if others else str(first)
 

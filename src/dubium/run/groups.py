@@ -113,7 +113,7 @@ def group_images(
         if len(members) >= FEWEST:
             ordered = members[np.argsort(distances_to_mean(features[members]), kind="stable")]
             about = describe_members(probs[members], places[members], places.mean(0))
-            groups.append(Group(tuple(ids[n] for n in ordered), **about, stability=recovery(members, draws)))
+            groups.append(Group(tuple(ids[n] for n in ordered), **about, stability=mean_jaccard(members, draws)))
     groups.sort(key=lambda group: (-len(group.ids), group.ids))
     return Groups(tuple(groups), len(ids) - sum(len(group.ids) for group in groups), float(np.mean(rand)))
 
@@ -156,7 +156,7 @@ def bootstrap_partitions(features: Features, seed: int) -> list[Draw]:
     return draws
 
 
-def recovery(members: NDArray[np.int64], draws: Sequence[Draw]) -> float:
+def mean_jaccard(members: NDArray[np.int64], draws: Sequence[Draw]) -> float:
     """How well a group is found again: its Jaccard index with the most similar group of a draw, on average."""
     found = []
     for drawn, labels in draws:

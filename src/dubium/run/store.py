@@ -3,6 +3,7 @@
 import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -127,18 +128,33 @@ class Results:
     def columns(self, names: Sequence[str], files: Iterable[Path] | None = None) -> Iterator[dict[str, list[Any]]]:
         """Some columns of all rows, a row group at a time."""
         for file in self.files if files is None else files:
-            with pq.ParquetFile(file) as parquet:
+            with damage_as_error(file), pq.ParquetFile(file) as parquet:
                 for group in range(parquet.num_row_groups):
                     yield parquet.read_row_group(group, columns=list(names)).to_pydict()
 
     def __len__(self) -> int:
-        return sum(pq.read_metadata(file).num_rows for file in self.files)
+        return sum(row_count(file) for file in self.files)
 
     def explained_count(self) -> int:
-        return sum(pq.read_metadata(file).num_rows for file in self.explained)
+        return sum(row_count(file) for file in self.explained)
 
     def explained_ids(self) -> tuple[int, ...]:
         return tuple(index for table in self.columns(["id"], self.explained) for index in table["id"])
+
+
+@contextmanager
+def damage_as_error(file: Path) -> Iterator[None]:
+    """What the reader of Parquet raises about a file, as the error of a damaged file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise FileFormatError(f"{file} is damaged ({error}). Delete it and run the command again.") from error
+
+
+def row_count(file: Path) -> int:
+    """Rows of a shard."""
+    with damage_as_error(file):
+        return int(pq.read_metadata(file).num_rows)
 
 
 def has_results(folder: Path | str) -> bool:
@@ -179,12 +195,9 @@ def read_about(file: Path) -> dict[str, Any]:
 
 def read_rows(file: Path, columns: Sequence[str] | None = None) -> Iterator[Row]:
     """The rows of one shard; the pictures may be left out of the columns."""
-    try:
-        with pq.ParquetFile(file) as parquet:
-            for group in range(parquet.num_row_groups):
-                yield from rows_of_table(parquet.read_row_group(group, columns=columns))
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise FileFormatError(f"{file} is damaged ({error}). Delete it and run the command again.") from error
+    with damage_as_error(file), pq.ParquetFile(file) as parquet:
+        for group in range(parquet.num_row_groups):
+            yield from rows_of_table(parquet.read_row_group(group, columns=columns))
 
 
 def rows_of_table(table: pa.Table) -> Iterator[Row]:

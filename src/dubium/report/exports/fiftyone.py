@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dubium.files import write_atomically, written_atomically
 from dubium.report.exports.coco import coco_json, coco_text
-from dubium.report.exports.regions import ExportRegions, file_name
+from dubium.report.exports.regions import ExportRegions, image_file_name
 from dubium.run.store import Row
 
 
@@ -17,7 +17,7 @@ def write_fiftyone(regions: ExportRegions, folder: Path) -> int:
     """Write the folder; the number of its images."""
     names = {}
     for row, _ in regions.explained():
-        names[row.id] = file_name(row)
+        names[row.id] = image_file_name(row)
         copy_image(row, folder / "data" / names[row.id])
     write_atomically(folder / "labels.json", coco_text(coco_json(regions, names)))
     return len(names)
