@@ -7,6 +7,7 @@ import math
 import warnings
 import zipfile
 from collections.abc import Sequence
+from io import BufferedIOBase
 from pathlib import Path
 from typing import IO
 
@@ -69,7 +70,7 @@ def read_archive_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, left: i
         return array
 
 
-def parse_npy(file: IO[bytes], size: int) -> NDArray[np.generic]:
+def parse_npy(file: IO[bytes] | BufferedIOBase, size: int) -> NDArray[np.generic]:
     """The array in a stream of `size` bytes: numbers, booleans or texts."""
     version = npy_format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
