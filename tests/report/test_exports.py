@@ -1,5 +1,6 @@
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,8 @@ from dubium import errors
 from dubium.cli import app
 from dubium.report import write_page
 from dubium.report.exports import write_export
-from dubium.report.exports.review import review_rows
+from dubium.report.exports.fiftyone import copy_image
+from dubium.report.exports.review import plain_cell, review_rows
 from dubium.report.outlines import edge_runs, outline_path
 from dubium.run import Settings, explain_dataset, open_results, open_work
 from dubium.run.region_rows import mask_from_counts, regions_of_row
@@ -124,6 +126,19 @@ def test_fiftyone_gets_images_and_labels_that_name_them(out):
         for image in content["images"]:
             with Image.open(folder / "data" / image["file_name"]) as picture:
                 assert picture.size == (image["width"], image["height"])
+
+
+def test_a_file_that_is_no_image_is_not_copied(out, tmp_path):
+    secret = tmp_path / "secret.png"
+    secret.write_text("not for anybody")
+    row = replace(explained(out / "a")[0], path=str(secret))
+    copy_image(row, tmp_path / "data" / "copy.png")
+    assert (tmp_path / "data" / "copy.png").read_bytes() == row.thumbnail
+
+
+@pytest.mark.parametrize(("given", "written"), [("=1+1.png", "'=1+1.png"), ("@a", "'@a"), ("a=1", "a=1"), (-0.5, -0.5)])
+def test_no_cell_is_a_formula(given, written):
+    assert plain_cell(given) == written
 
 
 def test_the_command_writes_and_says_what(out):

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dubium.advice import advise
+from dubium.errors import FileFormatError
 from dubium.regions import map_regions
 from dubium.run import Settings, explain_dataset, open_results, open_work
 from dubium.run import shard as shard_module
@@ -34,6 +35,12 @@ def test_run_lengths_come_back_as_the_mask(seed, height, width, density):
     assert sum(counts) == mask.size
     assert all(count > 0 for count in counts[1:])
     np.testing.assert_array_equal(mask_from_counts(counts, mask.shape), mask)
+
+
+@pytest.mark.parametrize("counts", [(1, 2), (10**9, 10**9), (-1, 5), ()])
+def test_run_lengths_of_another_size_are_refused(counts):
+    with pytest.raises(FileFormatError, match="not a mask of 2 x 2"):
+        mask_from_counts(counts, (2, 2))
 
 
 def test_the_store_has_the_regions_of_its_maps(out):

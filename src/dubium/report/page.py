@@ -13,6 +13,7 @@ from dubium.evaluation.metrics.calibration import BINS
 from dubium.figures import map_colours, smooth_words
 from dubium.files import write_atomically
 from dubium.report.cards import image_card, image_key, sort_orders
+from dubium.report.causes import causes_section
 from dubium.report.pictures import img_element
 from dubium.report.plots import horizontal_bars, reliability_diagram, score_distribution
 from dubium.report.summary import MeanMap, RunSummary, summarise_results
@@ -91,6 +92,7 @@ def run_page(
         '<h2 id="summary">All images</h2>',
         f'<div class="plots">{"".join(summary_panels(summary, mean))}</div>',
         what_to_do_section(results, summary.name),
+        causes_section(results, first, summary.name),
         gallery_section(
             [cards[rank] for rank in sorted(cards)], results.explained_count(), most, first, smooth_words(smooth)
         ),

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from dubium.data.fit import from_size, visible_window
+from dubium.errors import FileFormatError
 from dubium.regions import LEVEL, Region, bounding_box, map_regions
 
 if TYPE_CHECKING:
@@ -76,6 +77,8 @@ def mask_from_counts(counts: Sequence[int], size: tuple[int, int]) -> NDArray[np
     >>> mask_from_counts((0, 1, 3), (2, 2)).tolist()
     [[True, False], [False, False]]
     """
+    if min(counts, default=0) < 0 or sum(counts) != size[0] * size[1]:
+        raise FileFormatError(f"Run lengths of {sum(counts)} pixels are not a mask of {size[0]} x {size[1]}.")
     values = np.arange(len(counts)) % 2 == 1
     return np.repeat(values, counts).reshape(size, order="F")
 

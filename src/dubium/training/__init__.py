@@ -1,5 +1,7 @@
 """Training: one loop, recipes as data, and runs that continue after an interruption."""
 
+from dubium.training.doubtful import log_explanation
+from dubium.training.lightning import doubt_callback
 from dubium.training.loop import dataset_logits as predict
 from dubium.training.loop import fit, network_for
 from dubium.training.recipe import Recipe
@@ -12,7 +14,9 @@ __all__ = [
     "SCALES",
     "VAE_RECIPES",
     "Recipe",
+    "doubt_callback",
     "fit",
+    "log_explanation",
     "network_for",
     "predict",
     "recipe_for",

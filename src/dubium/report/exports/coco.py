@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dubium.files import write_atomically
-from dubium.report.exports.regions import ExportRegions, file_name
+from dubium.report.exports.regions import ExportRegions, image_file_name
 from dubium.run.region_rows import RegionRow
 from dubium.run.store import Row
 
@@ -26,7 +26,7 @@ def coco_json(regions: ExportRegions, names: dict[int, str] | None = None) -> di
     """What the file holds. `names` are those of image files by id, where they are not the images' own."""
     images, annotations = list[dict[str, Any]](), list[dict[str, Any]]()
     for row, bright in regions.explained():
-        name = (names or {}).get(row.id) or row.path or file_name(row)
+        name = (names or {}).get(row.id) or row.path or image_file_name(row)
         images.append({"id": row.id, "file_name": name, "width": row.width, "height": row.height})
         annotations += [coco_annotation(row, region, len(annotations) + n) for n, region in enumerate(bright, 1)]
     method = regions.results.about["settings"]["method"]

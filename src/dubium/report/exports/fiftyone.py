@@ -7,9 +7,11 @@ attributes of the regions.
 import shutil
 from pathlib import Path
 
+from dubium.data.image_files import read_image
+from dubium.errors import DubiumError
 from dubium.files import write_atomically, written_atomically
 from dubium.report.exports.coco import coco_json, coco_text
-from dubium.report.exports.regions import ExportRegions, file_name
+from dubium.report.exports.regions import ExportRegions, image_file_name
 from dubium.run.store import Row
 
 
@@ -17,7 +19,7 @@ def write_fiftyone(regions: ExportRegions, folder: Path) -> int:
     """Write the folder; the number of its images."""
     names = {}
     for row, _ in regions.explained():
-        names[row.id] = file_name(row)
+        names[row.id] = image_file_name(row)
         copy_image(row, folder / "data" / names[row.id])
     write_atomically(folder / "labels.json", coco_text(coco_json(regions, names)))
     return len(names)
@@ -25,8 +27,17 @@ def write_fiftyone(regions: ExportRegions, folder: Path) -> int:
 
 def copy_image(row: Row, path: Path) -> None:
     """The image's file, or, for an image of a dataset, the picture of it in the results."""
-    if row.path is not None and Path(row.path).is_file():
+    if row.path is not None and is_image(row.path):
         with written_atomically(path) as beside:
             shutil.copyfile(row.path, beside)
     elif row.thumbnail is not None:
         write_atomically(path, row.thumbnail)
+
+
+def is_image(path: str) -> bool:
+    """Whether a path in the results leads to an image: results of somebody else's may name any file here."""
+    try:
+        read_image(path)
+    except (DubiumError, OSError):
+        return False
+    return True

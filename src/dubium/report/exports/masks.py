@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from dubium.files import written_atomically
-from dubium.report.exports.regions import ExportRegions, file_name
+from dubium.report.exports.regions import ExportRegions, image_file_name
 from dubium.run.region_rows import RegionRow
 from dubium.run.store import Row
 
@@ -19,7 +19,7 @@ def write_masks(regions: ExportRegions, folder: Path) -> int:
     """Write the files; how many they are."""
     count = 0
     for row, bright in regions.explained():
-        with written_atomically(folder / f"{Path(file_name(row)).stem}.png") as beside:
+        with written_atomically(folder / f"{Path(image_file_name(row)).stem}.png") as beside:
             mask_image(label_array(row, bright)).save(beside, "PNG")
         count += 1
     return count

@@ -31,6 +31,6 @@ class ExportRegions:
         return class_name(self.results.about["classes"], index)
 
 
-def file_name(row: Row) -> str:
+def image_file_name(row: Row) -> str:
     """What an image is called in other tools: its file's name, with its number in front where there is no file."""
     return f"{row.id:06}.png" if row.path is None else f"{row.id:06}-{PurePath(row.path).name}"

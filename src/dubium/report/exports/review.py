@@ -26,8 +26,14 @@ def write_review(regions: ExportRegions, path: Path) -> int:
         writer = csv.DictWriter(file, COLUMNS)
         writer.writeheader()
         for rank, row in enumerate(rows, 1):
-            writer.writerow({"rank": rank, **review_line(regions, row)})
+            cells = {"rank": rank, **review_line(regions, row)}
+            writer.writerow({name: plain_cell(value) for name, value in cells.items()})
     return len(rows)
+
+
+def plain_cell(value: Any) -> Any:
+    """A cell that no spreadsheet takes for a formula: file names come from anywhere."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
 
 
 def review_rows(results: Results) -> list[Row]:

@@ -1,0 +1,70 @@
+"""A Lightning callback: the most doubtful validation images of every epoch, explained on the loggers' boards."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from dubium._explain import explain, uncertainty
+from dubium.posteriors.extras import require
+from dubium.training.doubtful import DoubtfulImages, log_explanation
+from dubium.types import Kind
+
+
+def doubt_callback(
+    posterior: Callable[[Any], Any] | None = None,
+    *,
+    kind: Kind = "total",
+    most: int = 8,
+    images: Callable[[Any], Tensor] | None = None,
+    class_names: Sequence[str] | None = None,
+    **options: Any,
+) -> Any:
+    """A `lightning.pytorch.Callback` that scores validation batches and explains the most doubtful images.
+
+    Args:
+        posterior: from the LightningModule to its networks; the module alone if it is not given, and then nothing
+            disagrees. For MC dropout: `lambda module: MCDropout(module.network)`.
+        kind: what ranks the images, and whose maps are drawn.
+        most: images an epoch.
+        images: from a batch to its images; the first of its parts if it is not given.
+        class_names: for the titles.
+        options: of `dubium.explain`: a method and its options.
+
+    Returns:
+        The callback. It writes to loggers whose `experiment` has `add_figure`, as TensorBoard's has.
+    """
+    lightning = require("lightning.pytorch", "lightning")
+    networks, take = posterior or (lambda module: [module]), images or first_part
+
+    class DoubtCallback(lightning.Callback):  # type: ignore[misc, name-defined]
+        def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+            self.doubtful = DoubtfulImages(most)
+
+        def on_validation_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, *_: Any) -> None:
+            x = take(batch)
+            self.doubtful.add(x, uncertainty(networks(pl_module), x, kinds=kind).scores[kind])
+
+        def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            if trainer.sanity_checking or self.doubtful.images is None:
+                return
+            found = explain(
+                networks(pl_module),
+                self.doubtful.images,
+                kinds=kind,
+                keep_images=True,
+                class_names=class_names,
+                **options,
+            )
+            for logger in trainer.loggers:
+                if hasattr(logger.experiment, "add_figure"):
+                    log_explanation(logger.experiment, found, trainer.current_epoch, most=most)
+
+    return DoubtCallback()
+
+
+def first_part(batch: Any) -> Tensor:
+    """The images of a batch: itself, or the first of its parts."""
+    part = next(iter(batch.values())) if isinstance(batch, dict) else batch if isinstance(batch, Tensor) else batch[0]
+    assert isinstance(part, Tensor), "say where a batch has its images: doubt_callback(images=...)"
+    return part
