@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from dubium.errors import FileFormatError
 from dubium.evaluation.metrics.calibration import BINS
 from dubium.figures import map_colours, smooth_words
 from dubium.files import write_atomically
@@ -60,7 +61,10 @@ def run_page(results: Results, *, gallery: int = GALLERY, title: str | None = No
     for row in results.rows(results.explained):
         mean.add(row)
         if row.id in ranks:
-            cards[ranks[row.id]] = image_card(row, summary.name, most, smooth=smooth)
+            try:
+                cards[ranks[row.id]] = image_card(row, summary.name, most, smooth=smooth)
+            except FileFormatError as error:
+                raise FileFormatError(f"The results in {results.folder} are damaged at image {row.id}: {error}") from error
     title = title or f"What makes it unsure: {images_title(settings)}"
     skipped = results.skipped()
     body = [
