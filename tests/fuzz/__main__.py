@@ -13,7 +13,8 @@ from pathlib import Path
 from dubium.files import write_json
 from tests.fuzz.page import write_section
 from tests.fuzz.parts import Tally, run_part, tally_of
-from tests.fuzz.worker import READERS, main as run_worker
+from tests.fuzz.worker import READERS
+from tests.fuzz.worker import main as run_worker
 
 RESULTS, PAGE = Path("benchmarks/results/fuzz.json"), Path("docs/trust.md")
 

@@ -130,7 +130,10 @@ def mutate_safetensors(content: bytes, random: Random) -> bytes:
     metadata = header.get("__metadata__", {})
     if metadata and random.random() < 0.4:
         name = random.choice(list(metadata))
-        header["__metadata__"] = {**metadata, name: mutate_json(metadata[name].encode(), random).decode(errors="replace")}
+        header["__metadata__"] = {
+            **metadata,
+            name: mutate_json(metadata[name].encode(), random).decode(errors="replace"),
+        }
     else:
         header = mutate_value(header, random)
     text = json.dumps(header).encode()

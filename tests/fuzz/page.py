@@ -24,7 +24,9 @@ def section(tallies: Mapping[str, Mapping[str, Any]]) -> str:
         counts = [tally["outcomes"].get(outcome, 0) for outcome in GOOD]
         bad = tally["files"] - sum(counts)
         cells = [f"{number:,}" for number in (tally["files"], *counts, bad)]
-        lines.append(f"| {name} | {' | '.join(cells)} | {tally['growth'] / 2**20:.0f} MiB | {tally['seconds']:.2f} s |\n")
+        lines.append(
+            f"| {name} | {' | '.join(cells)} | {tally['growth'] / 2**20:.0f} MiB | {tally['seconds']:.2f} s |\n"
+        )
     files = sum(tally["files"] for tally in tallies.values())
     good = sum(tally["outcomes"].get(outcome, 0) for tally in tallies.values() for outcome in GOOD)
     return "".join(lines) + f"\n{files:,} files in all, {files - good:,} breakages.\n"

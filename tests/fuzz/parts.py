@@ -47,7 +47,8 @@ def worker_lines(name: str, start: int, stop: int) -> Iterator[dict[str, Any]]:
     command = [sys.executable, "-m", "tests.fuzz.worker", name, str(start), str(stop)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as worker:
-        assert worker.stdout is not None and worker.stderr is not None
+        assert worker.stdout is not None
+        assert worker.stderr is not None
         os.set_blocking(worker.stderr.fileno(), False)
         done, waiting, told = start, selectors.DefaultSelector(), b""
         waiting.register(worker.stdout, selectors.EVENT_READ)
@@ -56,7 +57,7 @@ def worker_lines(name: str, start: int, stop: int) -> Iterator[dict[str, Any]]:
                 worker.kill()
                 yield {"index": done, "outcome": "hang", "growth": 0, "seconds": float(PATIENCE), "message": ""}
                 return
-            told = ((told + (worker.stderr.read() or b""))[-2000:])
+            told = (told + (worker.stderr.read() or b""))[-2000:]
             found = worker.stdout.readline()
             if not found:
                 if done == start and b"Traceback" in told:

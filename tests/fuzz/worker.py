@@ -1,6 +1,6 @@
 """One process that reads damaged files one after the other, and writes a line about each.
 
-    python -m tests.fuzz.worker READER START STOP
+python -m tests.fuzz.worker READER START STOP
 """
 
 import json
@@ -19,11 +19,13 @@ from typing import Any
 from torch import Tensor
 
 from dubium.errors import DubiumError
-from tests.fuzz.readers import FILE_READERS, Files, FuzzReader, digest_of
-from tests.fuzz.result_folders import FOLDER_READERS
+from tests.fuzz.data_readers import DATA_READERS
+from tests.fuzz.folder_readers import FOLDER_READERS
+from tests.fuzz.reader import Files, FuzzReader, digest_of
+from tests.fuzz.weight_readers import WEIGHT_READERS
 from tests.limits import resident_bytes
 
-READERS = FILE_READERS | FOLDER_READERS
+READERS = WEIGHT_READERS | DATA_READERS | FOLDER_READERS
 LIMIT = 2**30  # bytes that a process may grow while it reads a small file
 ADDRESSES = 12 * 2**30  # bytes of address space, so that a mistake does not end in an exhausted machine
 

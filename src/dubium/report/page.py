@@ -64,7 +64,9 @@ def run_page(results: Results, *, gallery: int = GALLERY, title: str | None = No
             try:
                 cards[ranks[row.id]] = image_card(row, summary.name, most, smooth=smooth)
             except FileFormatError as error:
-                raise FileFormatError(f"The results in {results.folder} are damaged at image {row.id}: {error}") from error
+                raise FileFormatError(
+                    f"The results in {results.folder} are damaged at image {row.id}: {error}"
+                ) from error
     title = title or f"What makes it unsure: {images_title(settings)}"
     skipped = results.skipped()
     body = [

@@ -20,12 +20,16 @@ from dubium.run.job import thumbnail_png
 from dubium.run.shard import open_shard
 from dubium.seals import BLANK_SEAL
 from tests.fuzz.mutations import VALUES, mutate_bytes, mutate_json, mutate_safetensors, reseal
-from tests.fuzz.readers import Files, FuzzReader, maybe_reseal, seal_covers
+from tests.fuzz.reader import Files, FuzzReader, maybe_reseal, seal_covers
 
 SHARD = "results/explained-00000.parquet"
 SETTINGS = {
-    **{"posterior": {"run": "demo"}, "images": {"dataset": "demo"}, "method": "grad", "kinds": ["epistemic"]},
-    **{"options": {}, "top": None, "only": None, "fit": "stretch", "seed": 0, "batch": 32, "shard": 64},
+    "posterior": {"run": "demo"},
+    "images": {"dataset": "demo"},
+    "method": "grad",
+    "kinds": ["epistemic"],
+    "options": {},
+    "fit": "stretch",
 }
 ABOUT = {
     "versions": {"dubium": "0.1.0", "torch": "2", "python": "3"},
