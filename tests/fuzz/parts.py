@@ -13,7 +13,8 @@ from tests.fuzz.worker import GOOD
 Tally = dict[str, Any]
 """{"files", "outcomes": {name: count}, "growth": most bytes, "seconds": most, "breakages": the first few lines}."""
 
-PATIENCE = 60  # seconds without a line, in which a busy machine reads any honest file
+PATIENCE = 300  # seconds without a line: much, since the run is a guest on a busy machine
+BEGINNING = 1200  # seconds until the first line, for which much is imported
 KEPT = 20  # breakages that are written down
 
 
@@ -53,7 +54,7 @@ def worker_lines(name: str, start: int, stop: int) -> Iterator[dict[str, Any]]:
         done, waiting, told = start, selectors.DefaultSelector(), b""
         waiting.register(worker.stdout, selectors.EVENT_READ)
         while done < stop:
-            if not waiting.select(PATIENCE):
+            if not waiting.select(BEGINNING if done == start else PATIENCE):
                 worker.kill()
                 yield {"index": done, "outcome": "hang", "growth": 0, "seconds": float(PATIENCE), "message": ""}
                 return
