@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dubium.errors import DataNotFoundError, FileFormatError
+from dubium.errors import DataNotFoundError, FileFormatError, OptionError
 from dubium.tensor_files import read_tensor_file, write_tensors
 from dubium.types import Images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from dubium.regions import Region
 
 FORMAT, KEY = 1, "dubium"
 
@@ -37,6 +39,8 @@ class Explanation:
     extras: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # e.g. "counterfactual", by kind
     input_shape: tuple[int, ...] = ()
     all_scores: dict[str, Tensor] = field(default_factory=dict)  # of every kind, also those without maps
+    images: Tensor | None = None  # (B, C, H, W), if they were to be kept
+    class_names: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         samples, images, classes = self.members.shape
@@ -48,11 +52,13 @@ class Explanation:
         from dubium import __version__
 
         tensors = {"probs": self.probs, "members": self.members}
+        tensors |= {} if self.images is None else {"images": self.images}
         for part, by_kind in {"scores": self.scores, "maps": self.maps, **self.extras}.items():
             tensors |= {f"{part}/{kind}": tensor for kind, tensor in by_kind.items()}
         tensors = {name: torch.as_tensor(tensor) for name, tensor in tensors.items()}
         about = {"format": FORMAT, "dubium": __version__, "method": self.method, "options": describe(self.options)}
         about["input_shape"] = list(self.input_shape)
+        about["class_names"] = self.class_names
         write_tensors(path, tensors, key=KEY, header=about)
 
     def numpy(self) -> "Explanation":
@@ -61,21 +67,49 @@ class Explanation:
         def arrays(value: Any) -> Any:
             if isinstance(value, dict):
                 return {name: arrays(item) for name, item in value.items()}
-            return value.numpy(force=True)
+            return None if value is None else value.numpy(force=True)
 
         twin = copy(self)
-        for name in ("scores", "maps", "probs", "members", "extras"):
+        for name in ("scores", "maps", "probs", "members", "extras", "images"):
             object.__setattr__(twin, name, arrays(getattr(self, name)))  # around the types, which promise tensors
         return twin
 
+    def regions(
+        self, kind: str = "epistemic", *, level: float | int | None = None, smooth: float | int | None = None
+    ) -> "list[list[Region]]":
+        """For each image its bright regions, the largest share of the score first, and the remainder at the end.
+
+        Args:
+            kind: of the map.
+            level: the part of the smoothed map's highest value from which a pixel is bright; 0.5 if it is not given.
+            smooth: standard deviation of the blur in pixels; a map's longer side over 18 if it is not given.
+
+        >>> dot = torch.tensor([[[0.0, 2.0, 0.0], [0.0, 0.0, 1.0]]])
+        >>> result = Explanation({}, {"epistemic": dot}, torch.rand(1, 3), torch.rand(5, 1, 3), "grad", {})
+        >>> for region in result.regions(level=0.9, smooth=0)[0]:
+        ...     print(region)
+        Region(epistemic: 67 % in 1 pixel, rows 0 to 1, columns 1 to 2)
+        Region(epistemic: 33 % in 5 pixels, the remainder)
+        """
+        from dubium.regions import LEVEL, map_regions
+
+        if kind not in self.maps:
+            there = f"it has {', '.join(self.maps)}" if self.maps else "it has none: dubium.explain makes maps"
+            raise OptionError(f"kind={kind!r}, but this explanation has no such maps; {there}.")
+        level = LEVEL if level is None else level
+        return [map_regions(torch.as_tensor(m), kind, level=level, smooth=smooth) for m in self.maps[kind]]
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from dubium.figures import explanation_html
+        from dubium.notebook import explanation_html
 
         return explanation_html(self)
 
-    def plot(self, x: Images, **options: Any) -> "Figure":
-        """Draw image, maps, scores and prediction, a row per image; see `dubium.figures.explanation_figure`."""
+    def plot(self, x: Images | None = None, **options: Any) -> "Figure":
+        """Draw image, maps, scores and prediction, a row per image; see `dubium.figures.explanation_figure`.
+
+        `x` is not needed where the explanation keeps its images (`explain(..., keep_images=True)`).
+        """
         from dubium.figures import explanation_figure
 
         return explanation_figure(self, x, **options)
@@ -128,6 +162,8 @@ def load(path: Path | str) -> Explanation:
         options=about["options"],
         extras=parts,
         input_shape=tuple(about["input_shape"]),
+        images=tensors.get("images"),
+        class_names=tuple(about["class_names"]) if about.get("class_names") else None,
     )
 
 
@@ -136,12 +172,15 @@ def check_parts(tensors: Mapping[str, Tensor], about: Mapping[str, Any], path: P
     probs, members, shape = tensors.get("probs"), tensors.get("members"), about.get("input_shape")
     problems = [] if isinstance(about.get("method"), str) and about["method"] else ["it names no method"]
     problems += [] if isinstance(about.get("options"), dict) else ["it has no options"]
+    names = about.get("class_names")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        problems.append("its names of classes are no list of texts")
     if not isinstance(shape, list) or not all(type(side) is int and side >= 0 for side in shape):
         problems.append("it does not say the shape of the images")
     if probs is None or members is None or probs.ndim != 2 or members.shape[1:] != probs.shape:
         problems.append("it has no probabilities (B, K) of members (S, B, K)")
     else:
-        axes = {"probs": 2, "members": 3, "scores": 1, "maps": 3}
+        axes = {"probs": 2, "members": 3, "scores": 1, "maps": 3, "images": 4}
         for name, tensor in tensors.items():
             part = name.partition("/")[0]
             images = tensor.shape[1] if part == "members" else len(tensor) if tensor.ndim else None

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from dubium.errors import FileFormatError
-from dubium.files import check_same_settings, write_json
+from dubium.files import check_recorded, check_same_settings, write_json
 from dubium.seals import read_sealed_json, write_sealed_json
 from dubium.tensor_files import read_tensor_file, write_tensors
 
 SETTINGS, SHARDS = "settings.json", "shards"
+METHODS = "methods"
 KEY = "shard"
 
 
@@ -82,12 +83,24 @@ class ShardStore:
 
     @classmethod
     def open(cls, folder: Path | str, settings: Mapping[str, Any]) -> "ShardStore":
-        """A new folder, or one that was made with the same settings; methods may be added to it."""
+        """A new folder, or one that was made with the same settings; methods may be added to it.
+
+        Args:
+            settings: all that a shard depends on; `methods` has the fingerprint of each by its label.
+        """
         file = Path(folder) / SETTINGS
-        if file.exists():
-            check_same_settings(folder, _read_json(file), settings)
-        else:
+        if not file.exists():
             write_json(file, settings)
+            return cls(Path(folder))
+        there = _read_json(file)
+        check_recorded(folder, there, settings)
+        before, now = there.get(METHODS) or {}, settings.get(METHODS) or {}
+        common = {label: before[label] for label in now if label in before}
+        check_same_settings(
+            folder, {**there, METHODS: common}, {**settings, METHODS: {label: now[label] for label in common}}
+        )
+        if len(common) < len(now):
+            write_json(file, {**there, METHODS: {**before, **now}})
         return cls(Path(folder))
 
     def compute_values(self, name: ShardName, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:

@@ -46,7 +46,8 @@ def _is_settings(value: Any) -> bool:
         return False
     kinds, images = value.get("kinds", [KINDS[0]]), value.get("images", {"dataset": ""})
     is_named = isinstance(images, dict) and (
-        isinstance(images.get("dataset"), str) or (_is_texts(images.get("files")) and bool(images["files"]))
+        any(isinstance(images.get(name), str) for name in ("dataset", "factory", "given"))
+        or (_is_texts(images.get("files")) and bool(images["files"]))
     )
     others = isinstance(value.get("method", ""), str) and isinstance(value.get("options", {}), dict)
     is_kinds = _is_texts(kinds) and bool(kinds) and set(kinds) <= set(KINDS)

@@ -18,6 +18,7 @@ GROUP = 2**31  # bytes of a row group: 32 MiB, and the maps of an image of 100 m
 NUMBERS = GROUP // 4
 TEXTS = 2**28  # bytes of names and settings in a footer
 REQUIRED = ("id", "prediction", "probs", "members", *KINDS, "height", "width")
+ADDED = ("regions", "advice")  # in format 2
 MAPS = tuple(f"map_{kind}" for kind in KINDS)
 
 
@@ -27,7 +28,8 @@ def read_groups(file: Path, schema: pa.Schema, columns: Sequence[str] | None) ->
         with open_regular_file(file, most=LARGEST) as source, open_parquet(source) as parquet:
             check_layout(parquet, schema)
             for group in range(parquet.num_row_groups):
-                table = parquet.read_row_group(group, columns=None if columns is None else list(columns))
+                there = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
+                table = parquet.read_row_group(group, columns=there)
                 check_rows(table)
                 yield table
     except FileFormatError:
@@ -45,7 +47,8 @@ def open_parquet(source: Any) -> pq.ParquetFile:
 def check_layout(parquet: pq.ParquetFile, schema: pa.Schema) -> None:
     """Raise an error unless columns and types are a shard's, and no row group is larger than one can be."""
     found = parquet.schema_arrow
-    if found.names != schema.names or found.types != schema.types:
+    first = [field for field in schema if field.name not in ADDED]  # the columns of the first format
+    if list(found.remove_metadata()) not in (list(schema), first):
         odd = [f"{field.name}: {field.type}" for field in found if field.name not in schema.names]
         odd += [f"{f.name}: {f.type}" for f in found if f.name in schema.names and f.type != schema.field(f.name).type]
         raise ValueError(f"the columns are not those of results: {', '.join(odd) or 'some are missing or twice'}")

@@ -15,10 +15,11 @@ from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.kinds import KINDS
 from dubium.reading import open_regular_file, parse_json
 from dubium.run.about import check_about
+from dubium.run.region_rows import REGION, RegionRow, regions_from_arrow
 from dubium.run.shard_checks import open_parquet, read_groups
 from dubium.seals import LARGEST, check_seal, damage_of
 
-OLD_FORMAT, FORMAT = 1, 2  # the second has a seal
+OLD_FORMAT, FORMAT = 1, 2  # the second has a seal, regions and advice
 KEY = "dubium"
 FOLDER = "results"
 EXPLAINED, SCORED = "explained", "scored"  # rows with maps, and rows with scores only
@@ -38,6 +39,8 @@ SCHEMA = pa.schema(
         ("height", pa.int32()),
         ("width", pa.int32()),
         ("thumbnail", pa.binary()),
+        ("regions", pa.list_(REGION)),
+        ("advice", pa.string()),
     ]
 )
 
@@ -50,7 +53,8 @@ class Row:
     """One image's results; `height` and `width` are its own, and those of its maps.
 
     `id` is the image's place in its source, `path` its file if it has one, `label` and `prediction` index the classes.
-    Maps are (height, width), None where they were not asked for; `thumbnail` is a PNG.
+    Maps are (height, width), None where they were not asked for; `thumbnail` is a PNG. `regions` are those of all maps,
+    `advice` is a name of `dubium.advice.ADVICE`; both are None in results of earlier versions.
     """
 
     id: int
@@ -68,6 +72,8 @@ class Row:
     height: int
     width: int
     thumbnail: bytes | None
+    regions: tuple[RegionRow, ...] | None = None
+    advice: str | None = None
 
     def maps(self) -> dict[str, Array]:
         """The maps there are, by kind."""
@@ -208,6 +214,7 @@ def rows_of_table(table: pa.Table) -> Iterator[Row]:
     plain = {name: table[name].to_pylist() for name in table.column_names if name not in arrays}
     for index in range(len(table)):
         values: dict[str, Any] = dict.fromkeys(PICTURES) | {name: column[index] for name, column in plain.items()}
+        values["regions"] = regions_from_arrow(values.get("regions"))
         shape = values["height"], values["width"]
         values["probs"] = float_array(table["probs"][index])
         values["members"] = np.stack([float_array(member) for member in table["members"][index]])
