@@ -17,6 +17,7 @@ from dubium.report.evaluation import write_evaluation_page
 from dubium.report.page import run_page
 from dubium.run import Row, open_results
 from dubium.run.job import thumbnail_png
+from dubium.run.region_rows import RegionRow
 from dubium.run.shard import open_shard
 from dubium.seals import BLANK_SEAL
 from tests.fuzz.mutations import VALUES, mutate_bytes, mutate_json, mutate_safetensors, reseal
@@ -46,7 +47,9 @@ def example_row(number: int) -> Row:
     maps = [rng.random((4, 5), np.float32) for _ in range(3)]
     picture = thumbnail_png(torch.from_numpy(rng.random((1, 4, 5), np.float32)))
     probs, members = rng.random(3, np.float32), rng.random((2, 3), np.float32)
-    return Row(number, f"{number}.png", number, 1, probs, members, 0.5, 0.25, 0.25, *maps, 4, 5, picture)
+    region = RegionRow("epistemic", 0, 0, 4, 5, 20, 1.0, False, (0, 20))
+    numbers = (1, probs, members, 0.5, 0.25, 0.25, *maps, 4, 5)
+    return Row(number, f"{number}.png", number, *numbers, picture, (region,), "look")
 
 
 def write_store(folder: Path) -> None:
