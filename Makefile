@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types unit browser check bench zoo clean
+.PHONY: demo test lint types unit browser check bench zoo fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dubium demo
@@ -44,6 +44,10 @@ bench: $(VENV)/.installed
 zoo: $(VENV)/.installed-test
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[zoo]'
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m tests.zoo $(ZOO)
+
+# Ten thousand damaged files of each reader, and their section of docs/trust.md; goes on where it stopped.
+fuzz: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(FUZZ)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

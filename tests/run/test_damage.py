@@ -12,6 +12,7 @@ import pytest
 from dubium.errors import FileFormatError
 from dubium.report import write_page
 from dubium.run import open_results
+from dubium.run.region_rows import RegionRow
 from dubium.run.shard import open_shard, table_of_rows
 from dubium.run.store import SCHEMA, read_rows
 from dubium.seals import MARK, check_seal
@@ -28,6 +29,9 @@ ABOUT = {
     "classes": None,
     "input_shape": [1, 4, 6],
 }
+
+
+REGION = RegionRow("total", 0, 0, 4, 6, 24, 1.0, False, (0, 24))
 
 
 def good_rows():
@@ -127,6 +131,12 @@ def change(**values):
         {"height": 0, "width": 0},
         {"height": None},
         {"height": 2**31 - 1, "width": 2**31 - 1},
+        {"height": 2**20, "width": 2**20, "map_total": None, "map_aleatoric": None, "map_epistemic": None},
+        {"regions": (dataclasses.replace(REGION, counts=(2**30, 2**30)),)},
+        {"regions": (dataclasses.replace(REGION, counts=(-1, 25)),)},
+        {"regions": (dataclasses.replace(REGION, counts=(24,), kind="doubt"),)},
+        {"regions": (dataclasses.replace(REGION, share=float("nan")),)},
+        {"advice": "run rm"},
         {"label": -4},
         {"thumbnail": b"not a picture"},
         {"thumbnail": b"/etc/hostname"},

@@ -1,6 +1,7 @@
 """One self-contained HTML page about a run: no script is needed to read it, and nothing is fetched from anywhere."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from html import escape
 from importlib.resources import files
 from math import log
@@ -9,6 +10,7 @@ from typing import Any
 
 import torch
 
+from dubium.errors import FileFormatError
 from dubium.evaluation.metrics.calibration import BINS
 from dubium.figures import map_colours, smooth_words
 from dubium.files import write_atomically
@@ -20,7 +22,7 @@ from dubium.report.summary import MeanMap, RunSummary, summarise_results
 from dubium.report.tables import settings_table, skipped_table
 from dubium.report.what_to_do import what_to_do_section
 from dubium.run.about import check_whole_about
-from dubium.run.store import Results, open_results
+from dubium.run.store import Results, Row, open_results
 from dubium.types import KINDS
 
 FILE = "index.html"
@@ -82,7 +84,8 @@ def run_page(
             if beside is not None and image_key(row) in others:
                 methods[beside.about["settings"]["method"]] = others[image_key(row)]
             shown = methods if len(methods) > 1 else None
-            cards[ranks[row.id]] = image_card(row, summary.name, most, smooth=smooth, methods=shown)
+            with damage_at(results, row):
+                cards[ranks[row.id]] = image_card(row, summary.name, most, smooth=smooth, methods=shown)
     title = title or f"What makes it unsure: {images_title(settings)}"
     skipped = results.skipped()
     body = [
@@ -102,6 +105,15 @@ def run_page(
         "</main>",
     ]
     return html_document(title, "".join(body))
+
+
+@contextmanager
+def damage_at(results: Results, row: Row) -> Iterator[None]:
+    """Say where the results are damaged, if the block finds that they are."""
+    try:
+        yield
+    except FileFormatError as error:
+        raise FileFormatError(f"The results in {results.folder} are damaged at image {row.id}: {error}") from error
 
 
 def html_document(title: str, body: str) -> str:

@@ -12,6 +12,7 @@ import torch
 
 from dubium.errors import FileFormatError
 from dubium.files import write_atomically
+from dubium.reading import read_json
 from dubium.reproduce.job import CONTROL, NONE, Job
 
 KEPT = ("protocol", "settings", "versions", "results", "better", "notes")
@@ -54,10 +55,7 @@ def read_result(folder: Path, name: str) -> dict[str, Any] | None:
     path = folder / f"{name}.json"
     if not path.is_file():
         return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise FileFormatError(f"{path} is damaged ({error}). Delete it, and it is made again.") from error
+    content = read_json(path)
     if not isinstance(content, dict) or "results" not in content:
         raise FileFormatError(f"{path} is not a result of `dubium reproduce`. Delete it, and it is made again.")
     return content

@@ -1,6 +1,5 @@
 """A whole dataset: score every image, explain the most uncertain ones, and go on where an earlier call stopped."""
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from dubium.errors import FileFormatError, OptionError
 from dubium.executor import Executor, in_turn
 from dubium.files import check_recorded, check_same_settings, write_json
 from dubium.folder_lock import own_folder
+from dubium.reading import read_json
 from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import open_shard
 from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, check_shard, open_results, read_about, read_rows
@@ -91,8 +91,8 @@ def claim_folder(out: Path, work: Work, fresh: bool) -> None:
 def read_claim(out: Path) -> dict[str, Any]:
     """The run that a folder belongs to; empty if there is none, or if its file is damaged."""
     try:
-        content = json.loads((out / FILE).read_bytes())
-    except (FileNotFoundError, ValueError, RecursionError):
+        content = read_json(out / FILE)
+    except (FileNotFoundError, FileFormatError):
         return {}
     is_whole = isinstance(content, dict) and all(isinstance(content.get(name), dict) for name in NAMED)
     return {"shards": None, **content} if is_whole else {}

@@ -1,5 +1,6 @@
 """What a shard of results must be like before its rows are believed; a file of others may be anything."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from dubium.advice import ADVICE
 from dubium.errors import FileFormatError
 from dubium.kinds import KINDS
 from dubium.reading import open_regular_file
@@ -16,6 +18,7 @@ from dubium.seals import LARGEST
 
 GROUP = 2**31  # bytes of a row group: 32 MiB, and the maps of an image of 100 million pixels
 NUMBERS = GROUP // 4
+IMAGE = 2**28  # pixels
 TEXTS = 2**28  # bytes of names and settings in a footer
 REQUIRED = ("id", "prediction", "probs", "members", *KINDS, "height", "width")
 ADDED = ("regions", "advice")  # in format 2
@@ -75,6 +78,10 @@ def check_rows(table: pa.Table) -> None:
         raise ValueError("a label below 0")
     if {"height", "width"} <= there.keys():
         check_sizes(there)
+    if "regions" in there:
+        check_regions(there["regions"].to_pylist(), there)
+    if "advice" in there and not set(there["advice"].to_pylist()) <= {None, *ADVICE}:
+        raise ValueError("advice that there is not")
 
 
 def check_probabilities(there: Mapping[str, pa.Array]) -> None:
@@ -101,14 +108,29 @@ def check_probabilities(there: Mapping[str, pa.Array]) -> None:
 def check_sizes(there: Mapping[str, pa.Array]) -> None:
     """Raise an error unless each map has as many numbers as its image has pixels."""
     height, width = (there[name].to_numpy().astype(np.int64) for name in ("height", "width"))
-    if len(height) and min(height.min(), width.min()) < 1:
-        raise ValueError("an image without pixels")
+    if len(height) and not (min(height.min(), width.min()) >= 1 and (height * width).max() <= IMAGE):
+        raise ValueError("an image without pixels, or of more than there can be")
     for name in (name for name in MAPS if name in there):
         sizes = pc.list_value_length(there[name]).to_pylist()
         if any(size is not None and size != pixels for size, pixels in zip(sizes, height * width, strict=True)):
             raise ValueError(f"{name} has not the size of its image")
         if there[name].flatten().null_count:
             raise ValueError(f"{name} has pixels without a number")
+
+
+def check_regions(cells: Sequence[Any], there: Mapping[str, pa.Array]) -> None:
+    """Raise an error unless each region is whole, and its run lengths fill its image."""
+    sizes = zip(there["height"].to_pylist(), there["width"].to_pylist(), strict=True) if "height" in there else ()
+    pixels = [height * width for height, width in sizes] or [None] * len(cells)
+    for cell, count in zip(cells, pixels, strict=True):
+        for region in cell or ():
+            if region is None or None in region.values() or region["kind"] not in KINDS:
+                raise ValueError("a region that is not whole")
+            lengths = region["counts"]
+            if None in lengths or min(lengths, default=0) < 0 or count not in (None, sum(lengths)):
+                raise ValueError("a region that is not one of its image")
+            if not math.isfinite(region["share"]):
+                raise ValueError("a region whose share is not a number")
 
 
 def check_finite(name: str, values: pa.Array) -> None:

@@ -1,0 +1,32 @@
+"""The section of docs/trust.md that says what the last run of `make fuzz` found."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz.worker import GOOD
+
+BEGIN, END = "<!-- written by make fuzz -->\n", "<!-- until here -->\n"
+HEAD = "| reader | files | refused | read, the same | read, otherwise | breakages | most memory | longest |\n"
+
+
+def write_section(page: Path, tallies: Mapping[str, Mapping[str, Any]]) -> None:
+    """Replace what stands between the two marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    after = rest.partition(END)[2]
+    page.write_text(f"{before}{BEGIN}\n{section(tallies)}\n{END}{after}")
+
+
+def section(tallies: Mapping[str, Mapping[str, Any]]) -> str:
+    """A table with a row for each reader, and a line in words."""
+    lines = [HEAD, "|---|" + "--:|" * 7 + "\n"]
+    for name, tally in tallies.items():
+        counts = [tally["outcomes"].get(outcome, 0) for outcome in GOOD]
+        bad = tally["files"] - sum(counts)
+        cells = [f"{number:,}" for number in (tally["files"], *counts, bad)]
+        lines.append(
+            f"| {name} | {' | '.join(cells)} | {tally['growth'] / 2**20:.0f} MiB | {tally['seconds']:.2f} s |\n"
+        )
+    files = sum(tally["files"] for tally in tallies.values())
+    good = sum(tally["outcomes"].get(outcome, 0) for tally in tallies.values() for outcome in GOOD)
+    return "".join(lines) + f"\n{files:,} files in all, {files - good:,} breakages.\n"
