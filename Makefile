@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types unit browser check bench zoo clean
+.PHONY: demo test lint types unit browser check bench zoo soak clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dubium demo
@@ -44,6 +44,11 @@ bench: $(VENV)/.installed
 zoo: $(VENV)/.installed-test
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[zoo]'
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m tests.zoo $(ZOO)
+
+# Kills, full disks, vanishing files, two runs at once, thousands of calls: counted into tests/soak/results.json; goes
+# on where it stopped. SOAK names parts: make soak SOAK=kill:train.
+soak: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak $(SOAK)
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

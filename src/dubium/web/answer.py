@@ -86,8 +86,8 @@ def answer_controls(session: Session, folder: Path, controls: Controls) -> Answe
     item, last, choice = controls.item, controls.last, controls.choice()
     if controls.message:
         return cleared()  # of the image before, which is not what was asked for
-    if item is None:
-        return Answer(last)
+    if item is None:  # never chosen, or so long ago that it is forgotten
+        return cleared(alert("Pick or upload an image first."))
     try:
         check_ranges(controls)
         if last is None or last.choice != choice or not is_same_item(last.item, item):
