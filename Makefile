@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types unit browser check bench zoo soak clean
+.PHONY: demo test lint types unit browser check bench zoo soak audit clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dubium demo
@@ -49,6 +49,10 @@ zoo: $(VENV)/.installed-test
 # on where it stopped. SOAK names parts: make soak SOAK=kill:train.
 soak: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak $(SOAK)
+
+# Installed files against their packages' checksums, and known vulnerabilities where they can be asked for (DUBIUM_OSV).
+audit: $(VENV)/.installed-test
+	$(BIN)/python -m tests.audit
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
