@@ -48,13 +48,13 @@ def reach(graph, start):
 
 
 def package_imports():
-    """Which room imports from which; explanation and figures, which call each other, are one."""
-    graph = {}
+    """Which room imports from which; explanation and what it calls, and is called by, are one."""
+    graph, result = {}, dict.fromkeys(("figures", "notebook", "regions"), "explanation")
     for path in PACKAGE.rglob("*.py"):
         own = path.relative_to(PACKAGE).with_suffix("").parts[0]
-        names = {"explanation" if name == "figures" else name for name in imported(path)}
+        names = {result.get(name, name) for name in imported(path)}
         if own not in GROUND and own != "__init__":
-            own = "explanation" if own == "figures" else own
+            own = result.get(own, own)
             graph.setdefault(own, set()).update(names - GROUND - {own})
     return graph
 

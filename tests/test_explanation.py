@@ -136,3 +136,62 @@ def test_numpy_results_are_saved_and_drawn_too(result, tmp_path):
 
 def test_an_explanation_prints_what_it_is(result):
     assert repr(result) == "Explanation(clue: 2 images, 3 networks, 4 classes, maps of total, aleatoric, epistemic)"
+
+
+@pytest.fixture
+def kept():
+    names = ["<ant>", "bee", "猫", "$d"]
+    return dubium.explain(ensemble(small_cnn), images(10), method="grad", keep_images=True, class_names=names)
+
+
+def test_kept_images_and_names_are_saved_and_come_back(kept, tmp_path):
+    assert torch.equal(kept.images, images(10))
+    kept.save(tmp_path / "kept.safetensors")
+    loaded = dubium.load(tmp_path / "kept.safetensors")
+    assert torch.equal(loaded.images, kept.images)
+    assert loaded.class_names == kept.class_names == ("<ant>", "bee", "猫", "$d")
+    assert isinstance(kept.numpy().images, np.ndarray)
+
+
+def test_nothing_is_kept_unless_asked_for(result, tmp_path):
+    assert result.images is None
+    assert result.class_names is None
+    result.save(tmp_path / "out.safetensors")
+    assert dubium.load(tmp_path / "out.safetensors").images is None
+
+
+def test_plot_draws_what_was_kept_and_says_what_it_leaves_out(kept, result, recwarn, tmp_path):
+    figure = kept.plot()
+    assert figure.get_suptitle() == "The first 8 of 10 images; most=10 draws all."
+    assert kept.plot(most=10).get_suptitle() == ""
+    assert kept.plot(most=3, smooth=1.0).get_suptitle() == (
+        "The first 3 of 10 images; most=10 draws all. Maps are smoothed by 1 pixel for the eye."
+    )
+    with pytest.raises(errors.ImagesError, match="keep_images=True"):
+        result.plot()
+    figure.savefig(tmp_path / "figure.png", dpi=30)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize(("name", "title"), [("$d, $", "$d, $"), ("猫", "1"), ("cat", "cat")])
+def test_plot_takes_names_that_are_no_formulas_and_letters_that_the_font_lacks(name, title, result, recwarn, tmp_path):
+    probs = torch.eye(4)[[1, 1]]
+    object.__setattr__(result, "probs", probs)
+    figure = result.plot(images(2), classes=["a", name, "b", "c"])
+    figure.savefig(tmp_path / "figure.png", dpi=30)
+    assert figure.axes[0].get_title() == f"{title}, p = 1.00"
+    assert not recwarn.list
+
+
+def test_the_notebook_view_shows_each_image_beside_its_maps_by_names(kept, result):
+    html = kept._repr_html_()
+    assert html.count("<img") == 8 * (1 + 3)
+    assert "… and 2 more images" in html
+    assert "<ant>" not in html
+    for index in range(8):
+        likely = kept.probs[index].topk(2)
+        name = kept.class_names[int(likely.indices[0])].replace("<", "&lt;").replace(">", "&gt;")
+        assert f"<b>{name} ({likely.values[0]:.0%})".replace("%", " %") in html
+        assert f'alt="image {index}"' in html
+    assert result._repr_html_().count("<img") == 2 * 3
+    assert dubium.uncertainty(ensemble(small_cnn), images(2))._repr_html_().count("<img") == 0

@@ -1,6 +1,6 @@
 """The tables of docs/which-method.md, from the small results under benchmarks/results/auto.
 
-    python -m benchmarks.auto.page            # writes them between the markers of docs/which-method.md
+    python -m benchmarks.auto.page    # writes them between the markers of docs/which-method.md and README.md
 
 Every number comes from a JSON file that `benchmarks.auto.final` or `benchmarks.auto.causes` left; nothing is typed by
 hand. **Bold** is the first; = is not significantly worse than the first (Holm over all pairs of methods and controls).
@@ -8,7 +8,8 @@ hand. **Bold** is the first; = is not significantly worse than the first (Holm o
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,10 @@ TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "randomised": ("sanity", ("top5@100%", "cascade@100%")),
 }
 BASE = "ua-backprop"
+README = ROOT / "README.md"
+README_RUNS = ("mnist-11-mnist", "cifar10-resnet20-cifar-10", "cifar100-resnets-cifar-100", "svhn-11-svhn")
+README_METHODS = ("blur-path", BASE, "grad", "random", "smooth-random", "edges", "local-contrast")
+README_ROWS = (("blurring", "auc-urr@2%"), ("anomaly", "iou"))
 
 
 def read_results() -> dict[str, dict[str, Any]]:
@@ -46,13 +51,16 @@ def read_results() -> dict[str, dict[str, Any]]:
     return found
 
 
-def protocol_table(results: Mapping[str, Mapping[str, Any]], protocol: str, metrics: Sequence[str]) -> str:
-    """A row for each run and metric, a column for each method; controls last."""
+def protocol_table(
+    results: Mapping[str, Mapping[str, Any]], protocol: str, metrics: Sequence[str], only: Collection[str] = ()
+) -> str:
+    """A row for each run and metric, a column for each method, or for those of `only`; controls last."""
     cells = {
         (name, cell.metric, cell.method): cell
         for name, by_protocol in results.items()
         if protocol in by_protocol
         for cell in overview_cells(by_protocol[protocol], metrics)
+        if not only or cell.method in only
     }
     if not cells:
         return "*Not measured yet.*"
@@ -134,12 +142,22 @@ def sizes_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def readme_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """Blurring and planted patches, some methods and all controls, each dataset's two rows together."""
+    heads, rows = list[str](), list[str]()
+    for name, (protocol, metric) in product(README_RUNS, README_ROWS):
+        if protocol in results.get(name, {}):
+            head, line, row = protocol_table({name: results[name]}, protocol, [metric], README_METHODS).split("\n")
+            heads, rows = [head, line], [*rows, row]
+    return "\n".join([*heads, *rows])
+
+
 def fill_page(text: str, tables: Mapping[str, str]) -> str:
     """The page with each table between its markers `<!-- name -->` and `<!-- end -->`."""
     for name, table in tables.items():
         pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         if not pattern.search(text):
-            raise SystemExit(f"{PAGE} has no place for the table {name!r}.")
+            raise SystemExit(f"There is no place for the table {name!r}.")
         text = pattern.sub(lambda found, table=table: f"{found[1]}\n{table}\n\n{found[2]}", text)
     return text
 
@@ -150,6 +168,8 @@ def main() -> None:
     tables |= {"causes": causes_table(results), "verdict": verdict_table(results, "blur-path")}
     tables["sizes"] = sizes_table(results)
     PAGE.write_text(fill_page(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
+    readme = {"results": readme_table(results).replace("`blur-path`", "`auto`")}
+    README.write_text(fill_page(README.read_text(encoding="utf-8"), readme), encoding="utf-8")
     print(f"{PAGE.relative_to(ROOT)}: {sum(len(found) for found in results.values())} results")
 
 

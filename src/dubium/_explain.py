@@ -7,7 +7,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium._methods import choose_method
-from dubium._networks import borrow_networks
 from dubium.attribution._autograd.rules import RULES
 from dubium.attribution._budget import parse_memory
 from dubium.attribution._completeness import warn_if_incomplete
@@ -16,7 +15,9 @@ from dubium.attribution._prepared import predict_logits
 from dubium.attribution.fullgrad import fullgrad_gap
 from dubium.checks import check_images, check_kinds, check_posterior
 from dubium.explanation import Explanation, describe
-from dubium.outputs import OutputChoice
+from dubium.networks.borrow import borrow_networks
+from dubium.networks.class_choice import check_class_names, check_pair
+from dubium.networks.outputs import OutputChoice
 from dubium.registry import UA_BACKPROP, method_names
 from dubium.shares import class_shares
 from dubium.types import KINDS, Images, Kind, Logits, Maps, Progress
@@ -38,6 +39,9 @@ def explain(
     method: Any = UA_BACKPROP,
     kinds: Iterable[Kind] | Kind = KINDS,
     output: OutputChoice = None,
+    pair: Sequence[int | str] | None = None,
+    keep_images: bool = False,
+    class_names: Sequence[str] | None = None,
     memory: int | str = DEFAULT_MEMORY,
     seed: int = 0,
     progress: Progress | None = None,
@@ -54,6 +58,10 @@ def explain(
         output: what of the networks' output are the logits (B, K): a key or attribute, an index, or a function of it;
             "probabilities" takes the logarithm of probabilities, "sigmoid" one output z as the classes (0, z). By
             itself it is a tensor, `logits` if there is one, or the only tensor that can be logits.
+        pair: two classes, as in (4, 9): explain the doubt between them alone, which is a function of the difference of
+            their logits. Scores, maps and predictions are then those of two classes.
+        keep_images: keep x in the result, for its notebook view and `plot`.
+        class_names: of all classes in order, for what is shown.
         memory: what may be used beside networks, images and results: bytes, or text like "512MiB".
         seed: of the methods that draw random numbers.
         progress: called with (steps done, steps in all).
@@ -73,11 +81,14 @@ def explain(
     check_images(x)
     kinds, context = check_kinds(kinds), Context(parse_memory(memory), seed, progress or report_nothing)
     how = choose_method(method, options, x.shape[1])
-    with borrow_networks(posterior, x, kinds, output=output, gradients=how.needs_gradients) as (networks, x):
+    two, images = check_pair(pair, class_names), x.detach() if keep_images else None
+    with borrow_networks(posterior, x, kinds, output=output, gradients=how.needs_gradients, pair=two) as (networks, x):
         logits, maps, extras, used = how.attribute(networks, x, kinds, context)
         if how.uses_fullgrad and (others := networks.with_other_operations(RULES)):
             warn_if_incomplete(others, x, context.memory)
-    return assemble(logits, x, kinds, maps=maps, extras=extras, method=how.name, options=describe(used))
+    names, used = check_class_names(class_names, logits.shape[-1], two), {**used, **({"pair": two} if two else {})}
+    shown = {"images": images, "class_names": names}
+    return assemble(logits, x, kinds, maps=maps, extras=extras, method=how.name, options=describe(used), **shown)
 
 
 def uncertainty(

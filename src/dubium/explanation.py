@@ -12,12 +12,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from dubium.errors import FileFormatError
+from dubium.errors import FileFormatError, OptionError
 from dubium.files import written_atomically
 from dubium.types import Images
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from dubium.regions import Region
 
 FORMAT = 1
 
@@ -40,6 +42,8 @@ class Explanation:
     extras: dict[str, dict[str, Tensor]] = field(default_factory=dict)  # e.g. "counterfactual", by kind
     input_shape: tuple[int, ...] = ()
     all_scores: dict[str, Tensor] = field(default_factory=dict)  # of every kind, also those without maps
+    images: Tensor | None = None  # (B, C, H, W), if they were to be kept
+    class_names: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
         samples, images, classes = self.members.shape
@@ -51,10 +55,12 @@ class Explanation:
         from dubium import __version__
 
         tensors = {"probs": self.probs, "members": self.members}
+        tensors |= {} if self.images is None else {"images": self.images}
         for part, by_kind in {"scores": self.scores, "maps": self.maps, **self.extras}.items():
             tensors |= {f"{part}/{kind}": tensor for kind, tensor in by_kind.items()}
         about = {"format": FORMAT, "dubium": __version__, "method": self.method, "options": describe(self.options)}
         about["input_shape"] = list(self.input_shape)
+        about["class_names"] = self.class_names
         with written_atomically(path) as beside:
             contiguous = {name: torch.as_tensor(tensor).detach().contiguous() for name, tensor in tensors.items()}
             save_file(contiguous, beside, metadata={"dubium": json.dumps(about)})
@@ -65,21 +71,49 @@ class Explanation:
         def arrays(value: Any) -> Any:
             if isinstance(value, dict):
                 return {name: arrays(item) for name, item in value.items()}
-            return value.numpy(force=True)
+            return None if value is None else value.numpy(force=True)
 
         twin = copy(self)
-        for name in ("scores", "maps", "probs", "members", "extras"):
+        for name in ("scores", "maps", "probs", "members", "extras", "images"):
             object.__setattr__(twin, name, arrays(getattr(self, name)))  # around the types, which promise tensors
         return twin
 
+    def regions(
+        self, kind: str = "epistemic", *, level: float | int | None = None, smooth: float | int | None = None
+    ) -> "list[list[Region]]":
+        """For each image its bright regions, the largest share of the score first, and the remainder at the end.
+
+        Args:
+            kind: of the map.
+            level: the part of the smoothed map's highest value from which a pixel is bright; 0.5 if it is not given.
+            smooth: standard deviation of the blur in pixels; a map's longer side over 18 if it is not given.
+
+        >>> dot = torch.tensor([[[0.0, 2.0, 0.0], [0.0, 0.0, 1.0]]])
+        >>> result = Explanation({}, {"epistemic": dot}, torch.rand(1, 3), torch.rand(5, 1, 3), "grad", {})
+        >>> for region in result.regions(level=0.9, smooth=0)[0]:
+        ...     print(region)
+        Region(epistemic: 67 % in 1 pixel, rows 0 to 1, columns 1 to 2)
+        Region(epistemic: 33 % in 5 pixels, the remainder)
+        """
+        from dubium.regions import LEVEL, map_regions
+
+        if kind not in self.maps:
+            there = f"it has {', '.join(self.maps)}" if self.maps else "it has none: dubium.explain makes maps"
+            raise OptionError(f"kind={kind!r}, but this explanation has no such maps; {there}.")
+        level = LEVEL if level is None else level
+        return [map_regions(torch.as_tensor(m), kind, level=level, smooth=smooth) for m in self.maps[kind]]
+
     def _repr_html_(self) -> str:
         """What a notebook shows."""
-        from dubium.figures import explanation_html
+        from dubium.notebook import explanation_html
 
         return explanation_html(self)
 
-    def plot(self, x: Images, **options: Any) -> "Figure":
-        """Draw image, maps, scores and prediction, a row per image; see `dubium.figures.explanation_figure`."""
+    def plot(self, x: Images | None = None, **options: Any) -> "Figure":
+        """Draw image, maps, scores and prediction, a row per image; see `dubium.figures.explanation_figure`.
+
+        `x` is not needed where the explanation keeps its images (`explain(..., keep_images=True)`).
+        """
         from dubium.figures import explanation_figure
 
         return explanation_figure(self, x, **options)
@@ -126,6 +160,8 @@ def load(path: Path | str) -> Explanation:
             options=about["options"],
             extras=parts,
             input_shape=tuple(about["input_shape"]),
+            images=tensors.get("images"),
+            class_names=tuple(about["class_names"]) if about.get("class_names") else None,
         )
     except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
         raise FileFormatError(

@@ -1,6 +1,7 @@
 """Pictures of explanations: overlays, and the figure behind `Explanation.plot`."""
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,12 +15,15 @@ from dubium.gaussian_kernel import fold_kernels
 from dubium.types import Images
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from dubium.explanation import Explanation
 
 COLOURS = "inferno"
-OPACITY = 0.75
+OPACITY = 0.9
+DIMMING = 0.55  # of the image below an opaque map: white pixels would wash out the map's colours
+MOST = 8  # images that a figure or a notebook shows
 SMALL = 96  # pixels a side, up to which pictures are shown pixel by pixel
 
 
@@ -44,7 +48,7 @@ def brightest_value(maps: Tensor) -> float:
     return max(float(np.quantile(array, 0.995)) or float(array.max()), 1e-12)
 
 
-def smooth_map(maps: Float[Tensor, "H W"], smooth: float) -> Float[Tensor, "H W"]:
+def smooth_map(maps: Float[Tensor, "H W"], smooth: float | int) -> Float[Tensor, "H W"]:
     """A map for the eye: people name regions, not dots. Its sum stays, since the borders reflect.
 
     Args:
@@ -59,7 +63,7 @@ def smooth_map(maps: Float[Tensor, "H W"], smooth: float) -> Float[Tensor, "H W"
     return down @ maps @ across.mT
 
 
-def smooth_words(smooth: float) -> str:
+def smooth_words(smooth: float | int) -> str:
     """What a picture of smoothed maps says about them; nothing where they are raw."""
     return f"Maps are smoothed by {smooth:g} pixel{'s' * (smooth != 1)} for the eye." if smooth else ""
 
@@ -72,40 +76,15 @@ def map_colours(maps: Tensor) -> Float[np.ndarray, "H W 3"]:
 
 
 def overlay(image: Tensor, maps: Tensor, opacity: float = OPACITY) -> Float[np.ndarray, "H W 3"]:
-    """The map in colour over a grey copy of the image: the stronger, the more opaque."""
+    """The map in colour over a dim grey copy of the image: the stronger, the more opaque."""
     from matplotlib import colormaps
 
     grey = picture(image).mean(2, keepdims=True)
     strength = brightness(maps)
     alpha = opacity * np.sqrt(strength)[..., None]
-    colour = colormaps[COLOURS](0.15 + 0.85 * strength)[..., :3]
-    return np.asarray((1 - alpha) * (0.25 + 0.75 * grey) + alpha * colour)
-
-
-def explanation_html(explanation: "Explanation", *, most: int = 8) -> str:
-    """A table for notebooks: a line per image with its prediction, and each kind's score over its map."""
-    from html import escape
-
-    kinds, count = list(explanation.scores), len(explanation.probs)
-    head = "".join(f"<th>{escape(name)}</th>" for name in ("image", "class", "p", *kinds))
-    lines = []
-    for index in range(min(count, most)):
-        probability, label = torch.as_tensor(explanation.probs[index]).max(0)
-        cells = [str(index), str(int(label)), f"{float(probability):.2f}"]
-        for kind in kinds:
-            maps = explanation.maps.get(kind)
-            element = "" if maps is None else map_element(maps[index], f"{kind} map of image {index}")
-            cells.append(f"{float(explanation.scores[kind][index]):.4f}{element}")
-        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    more = f"<p>… and {count - most} more</p>" if count > most else ""
-    caption = f"{escape(explanation.method)}: {count} images, {len(explanation.members)} networks, scores in nats"
-    return f"<table><caption>{caption}</caption><tr>{head}</tr>{''.join(lines)}</table>{more}"
-
-
-def map_element(maps: Tensor, alt: str) -> str:
-    """A map as an image element that needs no file."""
-    style = "display:block;width:112px;image-rendering:pixelated"
-    return f'<img src="{data_url(map_colours(maps))}" alt="{alt}" style="{style}">'
+    colour = colormaps[COLOURS](0.3 + 0.7 * strength)[..., :3]
+    dim = (1 - DIMMING * opacity) * (0.1 + 0.9 * grey)
+    return np.asarray((1 - alpha) * dim + alpha * colour)
 
 
 def data_url(pixels: Float[np.ndarray, "H W 3"]) -> str:
@@ -128,47 +107,76 @@ def is_small(pixels: Float[np.ndarray, "H W 3"]) -> bool:
 
 def explanation_figure(
     explanation: "Explanation",
-    x: Images,
+    x: Images | None = None,
     *,
-    classes: "list[str] | None" = None,
-    most: int = 8,
+    classes: "Sequence[str] | None" = None,
+    most: int = MOST,
     opacity: float = OPACITY,
-    smooth: float = 0.0,
+    smooth: float | int = 0,
 ) -> "Figure":
     """One row per image: the image with its prediction, then a map per kind with its score and its own colour bar.
 
-    `smooth` blurs what is drawn by so many pixels, and says so; the explanation's maps stay as they are.
+    Args:
+        explanation: what to draw.
+        x: its images; those that it keeps if none are given.
+        classes: their names; those of the explanation if none are given.
+        most: images to draw; the figure says so if there are more.
+        opacity: of the brightest pixels of a map.
+        smooth: blurs what is drawn by so many pixels, and says so; the explanation's maps stay as they are.
     """
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
     from matplotlib.figure import Figure
 
-    if tuple(x.shape[:1] + x.shape[2:]) != (len(explanation.probs), *explanation.input_shape[2:]):
-        raise ImagesError(
-            f"x has shape {tuple(x.shape)}, the explanation is of images {explanation.input_shape}. "
-            "Give the images that were explained."
-        )
-    x = torch.as_tensor(x)
+    x, names = shown_images(explanation, x), classes or explanation.class_names
     kinds, rows = list(explanation.maps), max(1, min(len(x), most))
     figure = Figure(figsize=(2.6 * (1 + len(kinds)), 2.6 * rows), layout="constrained")
     axes = figure.subplots(rows, 1 + len(kinds), squeeze=False)
     for axis in axes.flat:
         axis.axis("off")
-    for row, image in zip(axes, x[:most], strict=False):
-        index = row[0].get_subplotspec().rowspan.start
+    for index, (row, image) in enumerate(zip(axes, x[:most], strict=False)):
         probability, label = torch.as_tensor(explanation.probs[index]).max(0)
-        name = classes[int(label)] if classes else str(int(label))
+        name = drawable_name(names[int(label)] if names else "", int(label))
         row[0].imshow(picture(image), interpolation="nearest")
-        row[0].set_title(f"{name}, p = {float(probability):.2f}", fontsize=9)
+        row[0].set_title(f"{name}, p = {float(probability):.2f}", fontsize=9, parse_math=False)
         for axis, kind in zip(row[1:], kinds, strict=True):
             maps = smooth_map(torch.as_tensor(explanation.maps[kind][index]), smooth)
             axis.imshow(overlay(image, maps, opacity), interpolation="nearest")
             axis.set_title(f"{kind} {float(explanation.scores[kind][index]):.3g}", fontsize=9)
-            scale = ScalarMappable(Normalize(0, brightest_value(maps)), COLOURS)
-            bar = figure.colorbar(scale, ax=axis, fraction=0.046, pad=0.02)
-            bar.ax.tick_params(labelsize=6)
-            bar.ax.ticklabel_format(axis="y", scilimits=(-2, 2))
-            bar.ax.yaxis.get_offset_text().set_fontsize(6)
-    if smooth:
-        figure.suptitle(smooth_words(smooth), fontsize=8)
+            draw_colour_bar(figure, axis, maps)
+    left_out = f"The first {most} of {len(x)} images; most={len(x)} draws all." if len(x) > most else ""
+    if words := " ".join(filter(None, [left_out, smooth_words(smooth)])):
+        figure.suptitle(words, fontsize=8)
     return figure
+
+
+def shown_images(explanation: "Explanation", x: Images | None) -> Images:
+    """The images to draw: those that are given, or those that the explanation keeps."""
+    if x is None and explanation.images is None:
+        raise ImagesError("The explanation has no images. Give them, result.plot(x), or explain with keep_images=True.")
+    x = torch.as_tensor(explanation.images if x is None else x)
+    if tuple(x.shape[:1] + x.shape[2:]) != (len(explanation.probs), *explanation.input_shape[2:]):
+        raise ImagesError(
+            f"x has shape {tuple(x.shape)}, the explanation is of images {explanation.input_shape}. "
+            "Give the images that were explained."
+        )
+    return x
+
+
+def drawable_name(name: str, label: int) -> str:
+    """A class's name, or its number where there is no name or matplotlib's font lacks a letter of it."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    letters = get_font(findfont(FontProperties())).get_charmap()
+    return name if name and all(ord(letter) in letters for letter in name) else str(label)
+
+
+def draw_colour_bar(figure: "Figure", axis: "Axes", maps: Float[Tensor, "H W"]) -> None:
+    """A bar beside a map that says what its colours mean."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    bar = figure.colorbar(
+        ScalarMappable(Normalize(0, brightest_value(maps)), COLOURS), ax=axis, fraction=0.046, pad=0.02
+    )
+    bar.ax.tick_params(labelsize=6)
+    bar.ax.ticklabel_format(axis="y", scilimits=(-2, 2))
+    bar.ax.yaxis.get_offset_text().set_fontsize(6)

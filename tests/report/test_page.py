@@ -53,6 +53,19 @@ def out(tmp_path_factory):
     return folder
 
 
+def test_another_runs_maps_are_shown_beside_in_the_same_card(out):
+    alone, both = (Parsed(write_page(out / "a", **given).read_text()) for given in ({}, {"beside": out / "b"}))
+    for page, rows in (alone, 1), (both, 2):
+        maps = [attrs["alt"] for attrs in page.named("img") if attrs["alt"].startswith("Epistemic uncertainty over")]
+        assert len(maps) == 5 * rows
+    text = write_page(out / "a", beside=out / "b").read_text()
+    names = re.findall(r'<p class="method">([^<]*)</p>', text)
+    assert names == ["ua-backprop", "grad"] * 5
+    assert "explained with ua-backprop and grad" in text
+    sources = [attrs["src"] for attrs in both.named("img") if attrs["alt"].startswith("Epistemic uncertainty over")]
+    assert sources[0] != sources[1]
+
+
 def test_the_page_loads_nothing_from_elsewhere(out):
     text = write_page(out / "a").read_text()
     page = Parsed(text)

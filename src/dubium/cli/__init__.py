@@ -14,6 +14,7 @@ from dubium.cli._options import ManyValues
 from dubium.cli.compare import compare
 from dubium.cli.demo import demo
 from dubium.cli.explain import explain
+from dubium.cli.export import export
 from dubium.cli.report import report
 from dubium.cli.serve import serve
 from dubium.cli.train import train
@@ -71,6 +72,7 @@ app.command("explain", cls=ManyValues)(explain)
 app.command("uncertainty", cls=ManyValues)(uncertainty)
 app.command("compare", cls=ManyValues)(compare)
 app.command("report")(report)
+app.command("export")(export)
 app.command("serve", cls=ManyValues)(serve)
 app.add_typer(data.app, name="data")
 app.add_typer(evaluate.app, name="evaluate")

@@ -1,5 +1,6 @@
 """`dubium demo`."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,10 @@ from dubium.choices import DEMO
 from dubium.cli._progress import stage_bars
 from dubium.cli._tables import print_json, print_most_uncertain
 from dubium.folder_lock import own_folder
+from dubium.registry import AUTO
+
+TITLE = "What makes five networks unsure about these digits?"
+SMOOTH = 0.7  # pixels: regions are easier to name than dots
 
 
 def demo(
@@ -16,18 +21,23 @@ def demo(
     top: Annotated[int, typer.Option(min=1, max=64, help="How many digits to explain.")] = 16,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a table.")] = False,
 ) -> None:
-    """Explain the most uncertain of 64 embedded digits with an embedded ensemble; no network is needed."""
+    """Explain the most uncertain of 64 embedded digits with an embedded ensemble, by the paper's method and by `auto`.
+
+    No network is needed.
+    """
     from dubium.report import write_page, write_pngs
     from dubium.run import Settings, explain_dataset, open_work
 
     settings = Settings({"run": DEMO}, {"dataset": DEMO}, top=top)
+    beside = out / AUTO
     with own_folder(out), stage_bars(quiet=json) as progress:
         results = explain_dataset(open_work(settings), out, fresh=True, progress=progress)
+        explain_dataset(open_work(replace(settings, method=AUTO)), beside, fresh=True, progress=progress)
         pictures = []
         for picture in write_pngs(out):
             pictures.append(str(picture))
             progress("draw", len(pictures), top)
-        page = write_page(out, title="What makes five networks unsure about these digits?")
+        page = write_page(out, title=TITLE, smooth=SMOOTH, beside=beside)
     if json:
         print_json({"page": str(page), "pictures": pictures, "images": len(results)})
         return

@@ -17,6 +17,9 @@ def report(
     png: Annotated[bool, typer.Option("--png", help="Also a PNG of each explained image.")] = False,
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
     smooth: Annotated[float, typer.Option(min=0, help="Blur the maps in pictures by so many pixels; 1 or 2.")] = 0.0,
+    beside: Annotated[
+        Path | None, typer.Option(help="Another run over the same images, say by another method: its maps go below.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Build the page of a run again, from its results alone."""
@@ -31,7 +34,8 @@ def report(
         return
     results = open_results(out)
     with own_folder(out), stage_bars(quiet=json) as progress:
-        page, pictures = write_page(out, gallery=gallery, title=title, smooth=smooth), list[str]()
+        page = write_page(out, gallery=gallery, title=title, smooth=smooth, beside=beside)
+        pictures = list[str]()
         for path in write_pngs(out, smooth=smooth) if png else ():
             pictures.append(str(path))
             progress("draw", len(pictures), results.explained_count())

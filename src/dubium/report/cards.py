@@ -4,7 +4,10 @@ from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import PurePath
 
+from dubium.advice import NOTHING
 from dubium.figures import picture
+from dubium.report.exports.review import row_advice
+from dubium.report.outlines import first_kind, outlines_svg, places_text
 from dubium.report.pictures import img_element, likely_classes, place_of_peak, row_image, row_overlay
 from dubium.run.store import Row
 from dubium.types import KINDS
@@ -12,16 +15,43 @@ from dubium.types import KINDS
 Namer = Callable[[int], str]
 
 
-def image_card(row: Row, name: Namer, most: float, *, smooth: float = 0.0) -> str:
-    """The card of one image; `most` is the score that fills a bar, `smooth` blurs its maps by so many pixels."""
+ImageKey = tuple[int, str | None]
+
+
+def image_key(row: Row) -> ImageKey:
+    """What tells an image: its path, wherever it stood in the listing; without one, its place in the dataset."""
+    return (-1 if row.path else row.id), row.path
+
+
+def image_card(
+    row: Row, name: Namer, most: float, *, smooth: float = 0.0, methods: Mapping[str, Row] | None = None
+) -> str:
+    """The card of one image.
+
+    Args:
+        most: the score that fills a bar.
+        smooth: blur the maps by so many pixels.
+        methods: the same image under several methods, by name, instead of the row's maps alone.
+    """
     wrong = row.label is not None and row.label != row.prediction
     numbers = {**row.scores(), "confidence": float(row.probs[row.prediction]), "id": row.id}
     data = " ".join(f'data-{key}="{value:.6g}"' for key, value in numbers.items())
     return (
         f'<article class="card{" wrong" if wrong else ""}" {data}>'
         f"<header><h3>{prediction_html(row, name)}</h3>{image_origin(row)}</header>"
-        f"{maps_html(row, most, smooth)}{votes_html(row, name)}</article>"
+        f"{maps_html(row, most, smooth) if not methods else methods_html(methods, most, smooth)}"
+        f"{votes_html(row, name)}{notes_html(row)}</article>"
     )
+
+
+def notes_html(row: Row) -> str:
+    """Where the doubt lies and what to do about it, in words."""
+    kind = first_kind(list(row.maps()))
+    places = places_text(row, kind) if kind else ""
+    advice = row_advice(row)
+    where = f'<p class="notes"><b>Where</b> ({kind}): {places}.</p>' if places else ""
+    reason = f"<b>{escape(advice.title)}</b>: {escape(advice.reason)}."
+    return where + (f'<p class="notes">{reason}</p>' if advice is not NOTHING else "")
 
 
 def image_origin(row: Row) -> str:
@@ -52,10 +82,17 @@ def maps_html(row: Row, most: float, smooth: float = 0.0) -> str:
         if kind in maps:
             alt = f"{kind.capitalize()} uncertainty over image {row.id}: {score:.3f} nats, most at the "
             element = img_element(row_overlay(row, kind, smooth=smooth), alt + place_of_peak(maps[kind]))
-            parts.append(f'<figure class="{kind}">{element}{caption}</figure>')
+            parts.append(f'<figure class="{kind}"><div>{element}{outlines_svg(row, kind)}</div>{caption}</figure>')
         else:
             parts.append(f'<figure class="{kind}">{caption}</figure>')
     return f'<div class="maps">{"".join(parts)}</div>'
+
+
+def methods_html(methods: Mapping[str, Row], most: float, smooth: float = 0.0) -> str:
+    """The maps of several methods, one row for each."""
+    return "".join(
+        f'<p class="method">{escape(name)}</p>{maps_html(row, most, smooth)}' for name, row in methods.items()
+    )
 
 
 def score_bar(score: float, most: float) -> str:

@@ -10,15 +10,13 @@ import numpy as np
 from dubium.errors import OptionError
 from dubium.evaluation.ranks import rank_correlation
 from dubium.files import write_atomically
-from dubium.report.cards import image_origin, maps_html, prediction_html, votes_html
+from dubium.report.cards import image_key, image_origin, maps_html, prediction_html, votes_html
 from dubium.report.page import html_document, page_header, panel_html
 from dubium.report.plots import horizontal_bars
 from dubium.report.summary import RunSummary, summarise_results
 from dubium.report.tables import settings_table
 from dubium.run.store import Results, Row, open_results
 from dubium.types import KINDS
-
-ImageKey = tuple[int, str | None]
 
 
 @dataclass(frozen=True)
@@ -55,11 +53,6 @@ def write_comparison(
     path = Path(out) / "index.html"
     write_atomically(path, comparison_page(first, second, names, pairs, agreement))
     return path, agreement
-
-
-def image_key(row: Row) -> ImageKey:
-    """What tells an image: its path, wherever it stood in the listing; without one, its place in the dataset."""
-    return (-1 if row.path else row.id), row.path
 
 
 def compare_results(

@@ -12,11 +12,12 @@ import torch
 from dubium.evaluation.metrics.calibration import BINS
 from dubium.figures import map_colours, smooth_words
 from dubium.files import write_atomically
-from dubium.report.cards import image_card, sort_orders
+from dubium.report.cards import image_card, image_key, sort_orders
 from dubium.report.pictures import img_element
 from dubium.report.plots import horizontal_bars, reliability_diagram, score_distribution
 from dubium.report.summary import MeanMap, RunSummary, summarise_results
 from dubium.report.tables import settings_table, skipped_table
+from dubium.report.what_to_do import what_to_do_section
 from dubium.run.store import Results, open_results
 from dubium.types import KINDS
 
@@ -30,7 +31,14 @@ KINDS_IN_WORDS = {
 }
 
 
-def write_page(folder: Path | str, *, gallery: int = GALLERY, title: str | None = None, smooth: float = 0.0) -> Path:
+def write_page(
+    folder: Path | str,
+    *,
+    gallery: int = GALLERY,
+    title: str | None = None,
+    smooth: float = 0.0,
+    beside: Path | str | None = None,
+) -> Path:
     """Write `folder/index.html` from `folder/results` alone.
 
     Args:
@@ -38,35 +46,49 @@ def write_page(folder: Path | str, *, gallery: int = GALLERY, title: str | None 
         gallery: images on the page.
         title: of the page.
         smooth: blur the maps in its pictures by so many of their pixels; what is stored stays as it is.
+        beside: the folder of another run over the same images, whose maps are shown below this one's.
 
     Returns:
         The page's file.
     """
-    results = open_results(folder)
+    results, other = open_results(folder), None if beside is None else open_results(beside)
     path = Path(folder) / FILE
-    write_atomically(path, run_page(results, gallery=gallery, title=title, smooth=smooth))
+    write_atomically(path, run_page(results, gallery=gallery, title=title, smooth=smooth, beside=other))
     return path
 
 
-def run_page(results: Results, *, gallery: int = GALLERY, title: str | None = None, smooth: float = 0.0) -> str:
+def run_page(
+    results: Results,
+    *,
+    gallery: int = GALLERY,
+    title: str | None = None,
+    smooth: float = 0.0,
+    beside: Results | None = None,
+) -> str:
     """The HTML of the page about a run."""
     settings = results.about["settings"]
     first = settings["kinds"][0]
     summary, mean, cards = summarise_results(results), MeanMap(), dict[int, str]()
     ranks = results.ranks(first, gallery) if results.explained else {}
     most = max((max(table["total"]) for table in results.columns(["total"], results.explained)), default=0) or log(2)
+    others = {} if beside is None else {image_key(row): row for row in beside.rows(beside.explained)}
     for row in results.rows(results.explained):
         mean.add(row)
         if row.id in ranks:
-            cards[ranks[row.id]] = image_card(row, summary.name, most, smooth=smooth)
+            methods = {settings["method"]: row}
+            if beside is not None and image_key(row) in others:
+                methods[beside.about["settings"]["method"]] = others[image_key(row)]
+            shown = methods if len(methods) > 1 else None
+            cards[ranks[row.id]] = image_card(row, summary.name, most, smooth=smooth, methods=shown)
     title = title or f"What makes it unsure: {images_title(settings)}"
     skipped = results.skipped()
     body = [
-        page_header(title, lead_text(results, summary), headline_facts(summary, skipped)),
+        page_header(title, lead_text(results, summary, beside), headline_facts(summary, skipped)),
         "<main>",
         skipped_warning(skipped),
         '<h2 id="summary">All images</h2>',
         f'<div class="plots">{"".join(summary_panels(summary, mean))}</div>',
+        what_to_do_section(results, summary.name),
         gallery_section(
             [cards[rank] for rank in sorted(cards)], results.explained_count(), most, first, smooth_words(smooth)
         ),
@@ -102,11 +124,13 @@ def images_title(settings: dict[str, Any]) -> str:
     images = settings["images"]
     if "dataset" in images:
         return str(images["dataset"])
+    if "files" not in images:
+        return str(images.get("factory", "images given in Python"))
     first, *others = (PurePath(name).name or name for name in images["files"])
     return f"{first} and {len(others)} more" if others else str(first)
 
 
-def lead_text(results: Results, summary: RunSummary) -> str:
+def lead_text(results: Results, summary: RunSummary, beside: Results | None) -> str:
     """How many images were shown to how many networks, and how many were explained."""
     about, explained = results.about, results.explained_count()
     settings, members = about["settings"], about["posterior"]["members"]
@@ -116,7 +140,8 @@ def lead_text(results: Results, summary: RunSummary) -> str:
         text += f" The {explained:,} with the most {settings['kinds'][0]} uncertainty were explained"
     elif explained:
         text += " All were explained"
-    text += f" with {settings['method']}: the maps say which pixels raise the doubt." if explained else ""
+    methods = " and ".join(found.about["settings"]["method"] for found in (results, beside) if found is not None)
+    text += f" with {methods}: the maps say which pixels raise the doubt." if explained else ""
     single = " With a single network nothing can disagree, so epistemic uncertainty is zero." if members == 1 else ""
     return escape(text + single)
 

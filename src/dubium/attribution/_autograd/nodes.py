@@ -143,18 +143,23 @@ def graph_signature(
     return nodes, tuple((order.get(edge.node), edge.output_nr) for edge in wanted)
 
 
-def count_graph_numbers(output: Tensor) -> int:
-    """How many numbers a graph holds: the outputs of all its nodes, and the weights of which a rule makes copies."""
-    seen: set[Node] = set()
-    waiting: list[Node] = [output.grad_fn]
-    numbers = 0
+def graph_nodes(node: Node, beyond: Collection[Node] = ()) -> set[Node]:
+    """A node of the graph and all that it leads to, but for those `beyond` and what only they lead to."""
+    waiting, seen, excluded = [node], set[Node](), {None, *beyond}
     while waiting:
         node = waiting.pop()
-        if node is not None and node not in seen:
+        if node not in seen and node not in excluded:
             seen.add(node)
             waiting += [below for below, _ in read_attribute(node, "next_functions")]
-            numbers += sum(math.prod(metadata.shape) for metadata in read_attribute(node, "_input_metadata"))
-            numbers += read_attribute(node, "_saved_weight").numel() if node.name() == CONVOLUTION else 0
+    return seen
+
+
+def count_graph_numbers(output: Tensor) -> int:
+    """How many numbers a graph holds: the outputs of all its nodes, and the weights of which a rule makes copies."""
+    numbers = 0
+    for node in graph_nodes(output.grad_fn):
+        numbers += sum(math.prod(metadata.shape) for metadata in read_attribute(node, "_input_metadata"))
+        numbers += read_attribute(node, "_saved_weight").numel() if node.name() == CONVOLUTION else 0
     return numbers
 
 
@@ -169,13 +174,5 @@ def is_copy(tensor: Tensor, leaf: Tensor) -> bool:
 
 def leads_around(output: Tensor, leaf: Tensor, gates: Collection[Tensor]) -> bool:
     """Whether a way leads from an output to the leaf that passes none of the gates."""
-    end, waiting = get_gradient_edge(leaf).node, list[Node]([get_gradient_edge(output).node])
-    seen: set[Node] = {get_gradient_edge(gate).node for gate in gates}
-    while waiting:
-        node = waiting.pop()
-        if node is end:
-            return True
-        if node is not None and node not in seen:
-            seen.add(node)
-            waiting += [below for below, _ in read_attribute(node, "next_functions")]
-    return False
+    passed = graph_nodes(get_gradient_edge(output).node, beyond=[get_gradient_edge(gate).node for gate in gates])
+    return get_gradient_edge(leaf).node in passed

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
+from dubium.attribution._autograd.nodes import graph_nodes
+
 ADDITIONS = frozenset(
     f"{before}{name}{after}"
     for name in ("add", "sub", "radd", "rsub", "iadd", "isub")
@@ -72,17 +74,6 @@ def is_made_of(node: Any, origins: Sequence[Any]) -> bool:
     """Whether a way leads from a node of the graph to one of the origins."""
     reached = graph_nodes(node)
     return any(origin in reached for origin in origins)
-
-
-def graph_nodes(node: Any) -> set[Any]:
-    """All nodes of the graph that a node leads to, and itself."""
-    waiting, seen = [node], set[Any]()
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            waiting += [below for below, _ in node.next_functions]
-    return seen
 
 
 def find_cut(network: nn.Module, x: Tensor) -> str:

@@ -12,8 +12,9 @@ from torch import nn
 
 from dubium.attribution._budget import keep_freed_memory
 from dubium.checks import check_network, check_posterior
-from dubium.logits_network import FirstPasses, LogitsNetwork
-from dubium.outputs import OutputChoice, check_output_choice
+from dubium.networks.class_choice import Pair
+from dubium.networks.logits import FirstPasses, LogitsNetwork
+from dubium.networks.outputs import OutputChoice, check_output_choice
 from dubium.posteriors.adapters import as_posterior
 from dubium.types import Images, Kind, Posterior
 
@@ -73,6 +74,7 @@ def borrow_networks(
     output: OutputChoice = None,
     layers: bool = True,
     gradients: bool = True,
+    pair: Pair | None = None,
 ) -> Iterator[tuple[PlainNetworks, Images]]:
     """Within, checked networks and images that autograd may save, both in at least float32.
 
@@ -80,6 +82,7 @@ def borrow_networks(
         output: what to take of a network's output.
         layers: whether the networks' layers must be visible.
         gradients: whether their logits must have a gradient at the image.
+        pair: two classes, if the networks' logits are to be of these alone.
     """
     check_output_choice(output)
     own_precision = torch.autocast(x.device.type, enabled=False)  # bfloat16 sums would be off by per cents
@@ -90,7 +93,7 @@ def borrow_networks(
             check_network(network, index, x, layers=layers)
         keep_freed_memory()
         half = x.dtype in (torch.float16, torch.bfloat16)
-        plain = PlainNetworks(networks, half, FirstPasses(output, gradients))
+        plain = PlainNetworks(networks, half, FirstPasses(output, gradients, pair))
         try:
             yield plain, x.float() if half else x.clone() if x.is_inference() else x.detach()
         finally:

@@ -1,0 +1,75 @@
+"""`pair=(a, b)`: the doubt between two classes alone."""
+
+import pytest
+import torch
+from torch import nn
+
+import dubium
+from dubium import errors
+from dubium.registry import CONTROLS
+from tests.networks import ensemble, images, small_cnn
+
+METHODS = [name for name in dubium.methods() if name not in CONTROLS]
+
+
+def two_class_networks(networks, pair):
+    """The same networks with a last layer that has the two classes alone."""
+    small = []
+    for network in networks:
+        *body, head = network
+        last = nn.Linear(head.in_features, 2)
+        last.weight.data, last.bias.data = head.weight.data[list(pair)], head.bias.data[list(pair)]
+        small.append(nn.Sequential(*body, last).eval())
+    return small
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_pair_is_explained_as_networks_of_these_two_classes_are(method, cheap):
+    networks, x = ensemble(small_cnn), images(2)
+    found = dubium.explain(networks, x, method=method, pair=(2, 0), **cheap(method))
+    expected = dubium.explain(two_class_networks(networks, (2, 0)), x, method=method, **cheap(method))
+    for kind in ("total", "aleatoric", "epistemic"):
+        torch.testing.assert_close(found.scores[kind], expected.scores[kind], rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(found.maps[kind], expected.maps[kind], rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(found.probs, expected.probs)
+    assert found.options["pair"] == [2, 0]
+    assert "pair" not in expected.options
+
+
+def test_the_doubt_depends_on_the_difference_of_the_two_logits_alone():
+    networks, x = ensemble(small_cnn), images(2)
+
+    def shifted(logits):
+        return logits + torch.tensor([0.0, 7.0, 0.0, -3.0])  # the other two
+
+    first = dubium.explain(networks, x, method="auto", pair=(2, 0))
+    other = dubium.explain(networks, x, method="auto", pair=(2, 0), output=shifted)
+    torch.testing.assert_close(first.maps["epistemic"], other.maps["epistemic"])
+    odds = torch.stack([network(x)[:, 2] - network(x)[:, 0] for network in networks]).detach()
+    torch.testing.assert_close(first.members[..., 0], odds.sigmoid())
+
+
+def test_classes_can_be_named():
+    networks, x, names = ensemble(small_cnn), images(1), ["ant", "bee", "cat", "dog"]
+    result = dubium.explain(networks, x, method="grad", pair=("dog", "ant"), class_names=names)
+    assert result.class_names == ("dog", "ant")
+    assert result.options["pair"] == [3, 0]
+
+
+@pytest.mark.parametrize("pair", [(1, 1), (1,), 4, "ab", (0, -1), (True, 2), ("ant", "emu"), (0, 1.5)])
+def test_other_things_than_two_classes_are_refused(pair, unchecked):
+    with pytest.raises(errors.OptionError, match="two different classes"):
+        dubium.explain(ensemble(small_cnn), images(1), pair=pair, class_names=["ant", "bee", "cat", "dog"])
+
+
+def test_classes_that_the_networks_do_not_have_are_refused():
+    with pytest.raises(errors.OptionError, match="4 classes, numbered 0 to 3"):
+        dubium.explain(ensemble(small_cnn), images(1), pair=(1, 4))
+    with pytest.raises(errors.OptionError, match="one for each"):
+        dubium.explain(ensemble(small_cnn), images(1), class_names=["ant", "bee"])
+
+
+def test_outputs_that_are_no_logits_are_still_refused():
+    networks = [nn.Sequential(network, nn.Softmax(-1)).eval() for network in ensemble(small_cnn)]
+    with pytest.raises(errors.OutputError, match="probabilities"):
+        dubium.explain(networks, images(1), pair=(0, 1))

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import ndimage
+
+import dubium
+from dubium import errors
+from dubium.explanation import Explanation
+from dubium.figures import smooth_map
+from dubium.regions import bounding_box, label_components, map_regions
+from tests.networks import ensemble, images, small_cnn
+
+
+def two_blocks():
+    """A block of sum 6, one of sum 2 that touches nothing, and a faint pixel of 2 in all."""
+    values = torch.zeros(8, 10)
+    values[1:3, 1:4] = 1.0
+    values[5:7, 7:9] = 0.5
+    values[0, 9] = 0.2
+    values[7, 0] = 1.8 / 10
+    return values
+
+
+def test_regions_of_two_blocks_are_the_blocks():
+    values = two_blocks()
+    large, small, rest = map_regions(values, "total", level=0.5, smooth=0)
+    assert (large.box, large.area, large.kind) == ((1, 1, 3, 4), 6, "total")
+    assert (small.box, small.area) == ((5, 7, 7, 9), 4)
+    assert torch.equal(large.mask, values == 1)
+    assert torch.equal(small.mask, values == 0.5)
+    total = 6 + 2 + 0.2 + 0.18
+    assert large.share == pytest.approx(6 / total, abs=1e-7)
+    assert small.share == pytest.approx(2 / total, abs=1e-7)
+    assert (rest.is_remainder, rest.area) == (True, 70)
+    assert rest.share == pytest.approx(0.38 / total, abs=1e-7)
+    assert not large.is_remainder
+
+
+def test_the_level_is_a_part_of_the_highest_value():
+    counts = [len(map_regions(two_blocks(), "total", level=level, smooth=0)) - 1 for level in (1.0, 0.51, 0.5, 0.19)]
+    assert counts == [1, 1, 2, 3]
+
+
+def test_a_corner_connects_and_a_gap_does_not():
+    mask = torch.tensor([[1, 0, 0, 1], [0, 1, 0, 1], [1, 0, 0, 0]], dtype=torch.bool)
+    labels, count = label_components(mask)
+    assert count == 2
+    assert labels.tolist() == [[1, 0, 0, 2], [0, 1, 0, 2], [1, 0, 0, 0]]
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 14), st.integers(1, 14), st.floats(0.1, 0.9))
+def test_components_are_scipys(seed, height, width, density):
+    mask = np.random.default_rng(seed).random((height, width)) < density
+    ours, count = label_components(torch.from_numpy(mask))
+    theirs, expected = ndimage.label(mask, np.ones((3, 3)))
+    assert count == expected
+    np.testing.assert_array_equal(ours.numpy(), theirs)
+
+
+def test_boxes_are_scipys():
+    labels, count = label_components(torch.rand(30, 20, generator=torch.Generator().manual_seed(0)) < 0.3)
+    for number, (rows, columns) in enumerate(ndimage.find_objects(labels.numpy()), 1):
+        assert bounding_box(labels == number) == (rows.start, columns.start, rows.stop, columns.stop)
+    assert count > 5
+    assert bounding_box(torch.zeros(3, 3, dtype=torch.bool)) == (0, 0, 0, 0)
+
+
+def test_regions_of_a_result_are_of_its_smoothed_maps_and_add_up_to_its_scores():
+    result = dubium.explain(ensemble(small_cnn), images(3))
+    for kind in ("epistemic", "total"):
+        for index, regions in enumerate(result.regions(kind)):
+            values = result.maps[kind][index].double()
+            bright = smooth_map(values, 12 / 18) >= 0.5 * smooth_map(values, 12 / 18).max()
+            assert torch.equal(sum(region.mask.int() for region in regions[:-1]).bool(), bright)
+            assert torch.equal(regions[-1].mask, ~bright)
+            assert sum(region.share for region in regions) == pytest.approx(1, abs=1e-12)
+            assert sum(region.area for region in regions) == 144
+            for region in regions:
+                assert region.share == pytest.approx(float(values[region.mask].sum() / values.sum()), abs=1e-9)
+                assert float(values[region.mask].sum()) == pytest.approx(
+                    region.share * float(result.scores[kind][index]), abs=1e-6
+                )
+            assert [region.share for region in regions[:-1]] == sorted((r.share for r in regions[:-1]), reverse=True)
+    default, named = result.regions(), result.regions("epistemic", level=0.5, smooth=12 / 18)
+    assert [[r.box for r in regions] for regions in default] == [[r.box for r in regions] for regions in named]
+    assert [len(regions) for regions in result.numpy().regions()] == [len(regions) for regions in default]
+
+
+def test_a_map_of_zeros_is_all_remainder_and_negative_parts_count_as_zero():
+    (rest,) = map_regions(torch.zeros(4, 5), "epistemic")
+    assert (rest.share, rest.area, rest.box, rest.is_remainder) == (1.0, 20, (0, 0, 4, 5), True)
+    region, rest = map_regions(torch.tensor([[2.0, -1.0], [-3.0, -1.0]]), "epistemic", smooth=0)
+    assert (region.share, region.area, rest.share) == (1.0, 1, 0.0)
+
+
+def test_what_is_not_there_is_refused():
+    maps = {"total": torch.rand(1, 4, 4)}
+    result = Explanation({"total": torch.ones(1)}, maps, torch.rand(1, 3), torch.rand(2, 1, 3), "grad", {})
+    with pytest.raises(errors.OptionError, match=r"kind='epistemic'.*it has total"):
+        result.regions()
+    with pytest.raises(errors.OptionError, match=r"level=1\.5; .*at most 1"):
+        result.regions("total", level=1.5)
+    with pytest.raises(errors.OptionError, match=r"level=0"):
+        result.regions("total", level=0)
+    with pytest.raises(errors.OptionError, match=r"dubium\.explain makes maps"):
+        dubium.uncertainty(ensemble(small_cnn), images(1)).regions()
