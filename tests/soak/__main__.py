@@ -1,7 +1,7 @@
 """`python -m tests.soak [PART ...] [--trials N]`: trials of faults, counted into tests/soak/results.json.
 
 Parts are FAULT:COMMAND (`kill:train`, `race:explain`, ...), `calls` and `threads`; without any, all. A part that was
-stopped goes on: the trials that are counted are not made again.
+stopped goes on: the trials that are counted are not made again. `--table` prints what is counted so far.
 """
 
 import json
@@ -63,7 +63,19 @@ def run_part(part, folder, trials):
         count(part, *try_fault(fault, bench, number))
 
 
+def print_table():
+    """The results for docs/trust.md."""
+    print("| part | trials | as an undisturbed run | counted |\n|---|---|---|---|")
+    for part, row in read_results().items():
+        others = {name: value for name, value in row.items() if name not in ("trials", "survived", "failures")}
+        counted = ", ".join(f"{value:,} {name}" for name, value in others.items())
+        print(f"| `{part}` | {row['trials']} | {row['survived']} | {counted} |")
+
+
 def main(words):
+    if words == ["--table"]:
+        print_table()
+        return
     trials = int(words.pop(words.index("--trials") + 1)) if "--trials" in words else None
     named = [word for word in words if word != "--trials"] or PARTS
     unknown = [part for part in named if part not in PARTS]
