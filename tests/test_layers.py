@@ -17,7 +17,8 @@ LAYERS = [  # a module imports from its own line and from those below it
     ("shares", "class_sampling", "softmax_share"),
     ("models", "data"),
     (
-        *("checks", "files", "folder_lock", "executor", "gaussian_kernel", "ranking", "seeds", "types"),
+        *("checks", "files", "folder_lock", "reading", "seals", "tensor_files", "executor", "gaussian_kernel"),
+        *("ranking", "seeds", "types"),
         *("advice", "kinds", "posterior_kinds", "registry", "option_text", "choices", "errors"),
     ),
 ]

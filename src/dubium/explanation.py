@@ -1,6 +1,5 @@
 """What `explain` returns: scores, maps and predictions, with the settings that made them."""
 
-import json
 from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field
@@ -8,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
-from dubium.errors import FileFormatError, OptionError
-from dubium.files import written_atomically
+from dubium.errors import DataNotFoundError, FileFormatError, OptionError
+from dubium.tensor_files import read_tensor_file, write_tensors
 from dubium.types import Images
 
 if TYPE_CHECKING:
@@ -21,7 +18,7 @@ if TYPE_CHECKING:
 
     from dubium.regions import Region
 
-FORMAT = 1
+FORMAT, KEY = 1, "dubium"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,12 +55,11 @@ class Explanation:
         tensors |= {} if self.images is None else {"images": self.images}
         for part, by_kind in {"scores": self.scores, "maps": self.maps, **self.extras}.items():
             tensors |= {f"{part}/{kind}": tensor for kind, tensor in by_kind.items()}
+        tensors = {name: torch.as_tensor(tensor) for name, tensor in tensors.items()}
         about = {"format": FORMAT, "dubium": __version__, "method": self.method, "options": describe(self.options)}
         about["input_shape"] = list(self.input_shape)
         about["class_names"] = self.class_names
-        with written_atomically(path) as beside:
-            contiguous = {name: torch.as_tensor(tensor).detach().contiguous() for name, tensor in tensors.items()}
-            save_file(contiguous, beside, metadata={"dubium": json.dumps(about)})
+        write_tensors(path, tensors, key=KEY, header=about)
 
     def numpy(self) -> "Explanation":
         """The same with NumPy arrays."""
@@ -137,37 +133,61 @@ def load(path: Path | str) -> Explanation:
     """
     path = Path(path)
     if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
+        raise DataNotFoundError(f"There is no file {path}.")
     try:
-        with safe_open(path, framework="pt") as file:
-            about = json.loads((file.metadata() or {})["dubium"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
-        if about["format"] != FORMAT:
+        tensors, about = read_tensor_file(path, key=KEY)
+        if about is None:
+            raise FileFormatError(f"{path} has no metadata of dubium's.")
+        if about.get("format") != FORMAT:
             raise FileFormatError(
-                f"{path} has format {about['format']!r}, written by dubium {about['dubium']}; this dubium reads "
-                f"format {FORMAT}. Upgrade dubium to read it."
+                f"{path} has format {about.get('format')!r:.50}, written by dubium {about.get('dubium')!s:.50}; this "
+                f"dubium reads format {FORMAT}. Upgrade dubium to read it."
             )
-        parts: dict[str, dict[str, Tensor]] = {"scores": {}, "maps": {}}
-        for name in [name for name in tensors if "/" in name]:
-            part, _, kind = name.partition("/")
-            parts.setdefault(part, {})[kind] = tensors[name]
-        return Explanation(
-            scores=parts.pop("scores"),
-            maps=parts.pop("maps"),
-            probs=tensors["probs"],
-            members=tensors["members"],
-            method=about["method"],
-            options=about["options"],
-            extras=parts,
-            input_shape=tuple(about["input_shape"]),
-            images=tensors.get("images"),
-            class_names=tuple(about["class_names"]) if about.get("class_names") else None,
-        )
-    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError) as error:
+        check_parts(tensors, about, path)
+    except FileFormatError as error:
         raise FileFormatError(
-            f"{path} is not a whole file of Explanation.save ({type(error).__name__}: {error}). Make it again; for a "
-            "posterior's folder, use dubium.load_posterior."
+            f"{error} A file of Explanation.save was expected; make it again. For a posterior's folder, use "
+            "dubium.load_posterior."
         ) from error
+    parts: dict[str, dict[str, Tensor]] = {"scores": {}, "maps": {}}
+    for name in [name for name in tensors if "/" in name]:
+        part, _, kind = name.partition("/")
+        parts.setdefault(part, {})[kind] = tensors[name]
+    return Explanation(
+        scores=parts.pop("scores"),
+        maps=parts.pop("maps"),
+        probs=tensors["probs"],
+        members=tensors["members"],
+        method=about["method"],
+        options=about["options"],
+        extras=parts,
+        input_shape=tuple(about["input_shape"]),
+        images=tensors.get("images"),
+        class_names=tuple(about["class_names"]) if about.get("class_names") else None,
+    )
+
+
+def check_parts(tensors: Mapping[str, Tensor], about: Mapping[str, Any], path: Path) -> None:
+    """Raise an error unless a file has what an explanation has, in shapes that fit each other."""
+    probs, members, shape = tensors.get("probs"), tensors.get("members"), about.get("input_shape")
+    problems = [] if isinstance(about.get("method"), str) and about["method"] else ["it names no method"]
+    problems += [] if isinstance(about.get("options"), dict) else ["it has no options"]
+    names = about.get("class_names")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        problems.append("its names of classes are no list of texts")
+    if not isinstance(shape, list) or not all(type(side) is int and side >= 0 for side in shape):
+        problems.append("it does not say the shape of the images")
+    if probs is None or members is None or probs.ndim != 2 or members.shape[1:] != probs.shape:
+        problems.append("it has no probabilities (B, K) of members (S, B, K)")
+    else:
+        axes = {"probs": 2, "members": 3, "scores": 1, "maps": 3, "images": 4}
+        for name, tensor in tensors.items():
+            part = name.partition("/")[0]
+            images = tensor.shape[1] if part == "members" else len(tensor) if tensor.ndim else None
+            if part in axes and (tensor.ndim != axes[part] or images != len(probs) or not tensor.is_floating_point()):
+                problems.append(f"{name} is {tensor.dtype} {tuple(tensor.shape)} for {len(probs)} images")
+    if problems:
+        raise FileFormatError(f"{path} is not a whole explanation: {'; '.join(problems[:4])}.")
 
 
 def describe(value: Any) -> Any:

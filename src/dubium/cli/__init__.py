@@ -16,6 +16,7 @@ from dubium.cli.demo import demo
 from dubium.cli.explain import explain
 from dubium.cli.export import export
 from dubium.cli.report import report
+from dubium.cli.reproduce import reproduce
 from dubium.cli.serve import serve
 from dubium.cli.train import train
 from dubium.cli.train_vae import train_vae
@@ -76,5 +77,6 @@ app.command("export")(export)
 app.command("serve", cls=ManyValues)(serve)
 app.add_typer(data.app, name="data")
 app.add_typer(evaluate.app, name="evaluate")
+app.command("reproduce")(reproduce)
 app.command("train")(train)
 app.command("train-vae")(train_vae)

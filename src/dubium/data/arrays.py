@@ -1,6 +1,5 @@
 """`.npy` and `.npz` files of the user's own."""
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +8,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from dubium.data.dataset import Dataset
+from dubium.data.npy import read_npy_file, read_npz_file
 from dubium.errors import FileFormatError, ImagesError
+
+CLASSES = 100_000  # each class has a name
 
 
 def read_arrays(path: Path, split: str) -> Dataset:
@@ -18,19 +20,22 @@ def read_arrays(path: Path, split: str) -> Dataset:
     In an `.npz`, images are called `{split}_images`, `x_{split}`, `images` or `x`, and labels `{split}_labels`,
     `y_{split}`, `labels` or `y`; the first that exists is taken.
     """
-    arrays = load_arrays(path)
-    found, images = first_array(arrays, (f"{split}_images", f"x_{split}", "images", "x"))
-    if images is None:
+    if path.suffix.lower() == ".npy":
+        return Dataset(as_images(read_npy_file(path), str(path)), None, (), str(path), "all")
+    image_names = f"{split}_images", f"x_{split}", "images", "x"
+    label_names = f"{split}_labels", f"y_{split}", "labels", "y"
+    there, arrays = read_npz_file(path, (image_names, label_names))
+    found = next((name for name in image_names if name in arrays), None)
+    if found is None:
         raise FileFormatError(
-            f"{path} holds {', '.join(arrays) or 'nothing'}; expected the images as {split}_images, x_{split}, images"
+            f"{path} holds {', '.join(there) or 'nothing'}; expected the images as {split}_images, x_{split}, images"
             " or x."
         )
-    _, labels = first_array(arrays, (f"{split}_labels", f"y_{split}", "labels", "y"))
-    tensor = as_images(images, str(path))
+    labels = next((arrays[name] for name in label_names if name in arrays), None)
+    tensor = as_images(arrays[found], str(path))
     targets = None if labels is None else check_class_labels(labels, len(tensor), path)
     count = 0 if targets is None or not len(targets) else int(targets.max()) + 1
-    which = split if found is not None and split in found else "all"
-    return Dataset(tensor, targets, tuple(str(i) for i in range(count)), str(path), which)
+    return Dataset(tensor, targets, tuple(str(i) for i in range(count)), str(path), split if split in found else "all")
 
 
 def as_images(array: NDArray[np.generic], source: str) -> Tensor:
@@ -60,28 +65,6 @@ def as_images(array: NDArray[np.generic], source: str) -> Tensor:
     return torch.from_numpy(array.astype(np.float32 if top == 1 else np.uint8, order="C"))
 
 
-def load_arrays(path: Path) -> dict[str, NDArray[np.generic]]:
-    """The arrays of a file by name; that of an `.npy` is called "images"."""
-    try:
-        with path.open("rb") as file:
-            content = np.load(file, allow_pickle=False)
-            if isinstance(content, np.ndarray):
-                return {"images": content}
-            with content:
-                return {key: content[key] for key in content.files}
-    except FileNotFoundError:
-        raise
-    except (ValueError, OSError, EOFError, KeyError, zipfile.BadZipFile) as error:
-        raise FileFormatError(f"{path} is damaged or not a NumPy file of numbers ({error}).") from error
-
-
-def first_array(
-    arrays: dict[str, NDArray[np.generic]], names: tuple[str, ...]
-) -> tuple[str | None, NDArray[np.generic] | None]:
-    """The first of the names that there is an array of, and the array."""
-    return next(((name, arrays[name]) for name in names if name in arrays), (None, None))
-
-
 def check_class_labels(labels: NDArray[np.generic], count: int, path: Path) -> Tensor:
     """The labels as int64, one per image and none negative."""
     if labels.dtype.kind not in "iu" or labels.size != count:
@@ -89,7 +72,12 @@ def check_class_labels(labels: NDArray[np.generic], count: int, path: Path) -> T
             f"{path} has labels of shape {labels.shape} and type {labels.dtype} for {count} images; expected as many"
             " whole numbers."
         )
-    targets = torch.from_numpy(labels.reshape(-1).astype(np.int64))
-    if count and targets.min() < 0:
-        raise FileFormatError(f"{path} has the label {int(targets.min())}; labels start at 0.")
-    return targets
+    low, high = (int(labels.min()), int(labels.max())) if count else (0, 0)
+    if low < 0:
+        raise FileFormatError(f"{path} has the label {low}; labels start at 0.")
+    if high >= CLASSES:
+        raise FileFormatError(
+            f"{path} has the label {high}; labels count the classes from 0, and at most {CLASSES:,} classes are read. "
+            "Number the classes 0, 1, 2, ..."
+        )
+    return torch.from_numpy(labels.reshape(-1).astype(np.int64))

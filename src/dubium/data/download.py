@@ -16,6 +16,7 @@ from dubium.types import Progress
 
 BLOCK = 1 << 18
 TIMEOUT = 30  # seconds without a byte
+MEMBER = 2**29  # bytes of a file in an archive; CIFAR-100's training images are 154 million
 
 
 def get_dataset(name: str, folder: Path, *, source: Path | None = None, progress: Progress | None = None) -> list[Path]:
@@ -98,11 +99,12 @@ def unpack(archive: Path, download: Download, target: Path) -> None:
     try:
         with tarfile.open(archive, "r:gz") as tar:
             for member in download.members:
-                content = tar.extractfile(member)
+                found = tar.getmember(member)
+                content = tar.extractfile(found) if found.isreg() and found.size <= MEMBER else None
                 if content is None:
-                    raise KeyError(f"{member} is not a file")
+                    raise KeyError(f"{member} is not a file of at most {MEMBER:,} bytes")
                 write_atomically(target / Path(member).name, content.read())
-    except (tarfile.TarError, KeyError, EOFError, zlib.error, OSError) as error:
+    except (tarfile.TarError, KeyError, ValueError, EOFError, zlib.error, OSError) as error:
         raise FileFormatError(f"{archive} is damaged or not the published archive ({error}).") from error
 
 

@@ -11,15 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dubium.errors import FileFormatError
+from dubium.reading import open_regular_file
 
-LARGEST = 2**31  # bytes; MNIST's training images are 47 million
+LARGEST = 2**29  # bytes; MNIST's training images are 47 million
 
 
 def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
     """The one array of bytes in an idx file, which must have `axes` axes."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            return _read(file, path, axes)
+        with open_regular_file(path, most=LARGEST) as file:
+            if path.suffix != ".gz":
+                return _read(file, path, axes)
+            with gzip.GzipFile(fileobj=file) as expanded:
+                return _read(expanded, path, axes)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise FileFormatError(f"{path} is damaged or cut short ({error}). Delete it and get it again.") from error
 
@@ -32,11 +36,14 @@ def _read(file: gzip.GzipFile | BufferedReader, path: Path, axes: int) -> NDArra
     size = math.prod(shape)
     if size > LARGEST:
         raise FileFormatError(f"{path} announces {shape}, more than this format is used for; it is not a dataset.")
-    content = file.read(size + 1)
-    if len(content) != size:
-        found = "more" if len(content) > size else f"only {len(content)}"
-        raise FileFormatError(f"{path} announces {shape}, so {size} bytes, and holds {found}. Get it again.")
-    return np.frombuffer(bytearray(content), np.uint8).reshape(shape)
+    content = np.empty(size, np.uint8)
+    found = 0
+    while found < size and (count := file.readinto(content.data[found : found + 2**24])):
+        found += count
+    if found < size or file.read(1):
+        more = "more" if found == size else f"only {found}"
+        raise FileFormatError(f"{path} announces {shape}, so {size} bytes, and holds {more}. Get it again.")
+    return content.reshape(shape)
 
 
 def read_pair(paths: Sequence[Path]) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:

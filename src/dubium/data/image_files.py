@@ -2,6 +2,8 @@
 
 EXIF rotation is applied, transparent pixels are laid on white, and of an animation the first frame is taken. An image
 is then grey ("L"), colour ("RGB"), or grey with more than 8 bits per pixel ("I;16", "F", ...).
+
+Only the kinds of `FORMATS` are opened, whatever a file's name says: Pillow knows more, and starts Ghostscript for one.
 """
 
 import io
@@ -16,9 +18,14 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from dubium.errors import DataNotFoundError, FileFormatError
+from dubium.reading import open_regular_file
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")  # of those suffixes
 PIXELS = 100_000_000  # a larger image is refused before it is decoded
+BYTES = 2**30  # of a file
+STRIP = 256  # rows to lay on white at a time
+TILE_SIDES = (322, 323)  # TIFF's tags of a tile's width and height
 TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 
 
@@ -66,25 +73,46 @@ def read_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Float[Ten
     image = open_image(source, pixels=pixels)
     if is_wide(image):
         return wide_pixels(image, image_name(source))[None]
-    return byte_pixels(image).float().div_(255)
+    channels = image.getbands()
+    scaled = torch.empty(len(channels), image.height, image.width)
+    for place, channel in enumerate(channels):  # one at a time: 100 million pixels of floats are 1.2 GB
+        scaled[place] = byte_pixels(image.getchannel(channel))[0]
+    return scaled.div_(255)
 
 
 def open_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Image.Image:
     """Decode one image from a file or its bytes, upright and on white; any damage is a `FileFormatError`."""
     name = image_name(source)
     try:
-        with Image.open(io.BytesIO(source) if isinstance(source, bytes) else source) as opened:
-            if opened.width * opened.height > pixels:
-                raise FileFormatError(
-                    f"{name} has {opened.width} x {opened.height} pixels; at most {pixels:,} are read. Make it smaller."
-                )
-            return convert_colours(ImageOps.exif_transpose(opened))
+        stream = io.BytesIO(source) if isinstance(source, bytes) else open_regular_file(source, most=BYTES)
+        with stream, Image.open(stream, formats=FORMATS) as opened:
+            check_pixels(opened, name, pixels)
+            return decode_pixels(opened)
     except FileFormatError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise FileFormatError(f"{name} has too many pixels to be an honest image ({error}).") from error
     except Exception as error:  # damaged images raise nearly anything
         raise FileFormatError(f"{name} is damaged or not an image ({error}).") from error
+
+
+def check_pixels(opened: Image.Image, name: str, most: int) -> None:
+    """Refuse an image whose header announces more pixels than are read, in all or in a tile of a TIFF file."""
+    if opened.width * opened.height > most:
+        raise FileFormatError(
+            f"{name} has {opened.width} x {opened.height} pixels; at most {most:,} are read. Make it smaller."
+        )
+    width, height = (getattr(opened, "tag_v2", {}).get(tag, 0) for tag in TILE_SIDES)
+    if width * height > most:
+        raise FileFormatError(f"{name} has tiles of {width} x {height} pixels; at most {most:,} are read.")
+
+
+def decode_pixels(opened: Image.Image) -> Image.Image:
+    """The pixels of an open image, upright, in the colours that are kept."""
+    opened.load()
+    ImageOps.exif_transpose(opened, in_place=True)
+    converted = convert_colours(opened)
+    return converted.copy() if converted is opened else converted  # the open image goes with its file
 
 
 def image_name(source: Path | str | bytes) -> str:
@@ -96,11 +124,14 @@ def convert_colours(image: Image.Image) -> Image.Image:
     """The image as grey ("L") or colour ("RGB"), without transparency; wide grey is not changed."""
     if is_wide(image):
         return image
-    grey = image.mode in ("1", "L", "LA", "La")
-    if image.mode in TRANSPARENT or "transparency" in image.info:
-        image = image.convert("RGBA")
-        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
-    return image.convert("L" if grey else "RGB")
+    mode = "L" if image.mode in ("1", "L", "LA", "La") else "RGB"
+    if image.mode not in TRANSPARENT and "transparency" not in image.info:
+        return image.convert(mode)
+    flat = Image.new(mode, image.size)
+    for top in range(0, image.height, STRIP):  # in strips, since each of the steps makes a copy
+        strip = image.crop((0, top, image.width, min(top + STRIP, image.height))).convert("RGBA")
+        flat.paste(Image.alpha_composite(Image.new("RGBA", strip.size, "white"), strip).convert(mode), (0, top))
+    return flat
 
 
 def is_wide(image: Image.Image) -> bool:

@@ -13,15 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dubium.errors import FileFormatError
+from dubium.reading import read_regular_file
 
 MATRIX, COMPRESSED = 14, 15
 TYPES = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
-LARGEST = 2**33  # bytes once expanded; SVHN's largest file is 1.6e9
+LARGEST = 2**29  # bytes once expanded, all arrays together; SVHN's training images are 225 million
+ELEMENTS = 1000  # side by side; SVHN has two, of four each
+PIECE = 2**16  # compressed bytes to expand at a time, at most a thousand times as many
 
 
 def read_mat(path: Path) -> dict[str, NDArray[np.generic]]:
     """Every array of a file by its name, with MATLAB's axes."""
-    content = path.read_bytes()
+    content = read_regular_file(path, most=LARGEST)
     order = {b"IM": "<", b"MI": ">"}.get(content[126:128])
     if order is None:
         raise FileFormatError(f"{path} is not a MATLAB 5 file: no byte-order mark in its header.")
@@ -33,8 +36,11 @@ def read_mat(path: Path) -> dict[str, NDArray[np.generic]]:
 
 def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
     """Type and bytes of each element; the small form packs both into eight bytes."""
-    at = 0
+    at = count = 0
     while at < len(content):
+        count += 1
+        if count > ELEMENTS:
+            raise ValueError("more elements than SVHN has")
         kind, size = struct.unpack_from(order + "II", content, at)
         start = at + 8
         if kind >> 16:
@@ -47,15 +53,29 @@ def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview
 
 
 def _matrices(content: memoryview, order: str) -> Iterator[memoryview]:
+    """The bytes of each matrix; a compressed element holds matrices, and no compressed elements."""
+    left = LARGEST
     for kind, body in _elements(content, order):
         if kind == COMPRESSED:
-            expander = zlib.decompressobj()
-            expanded = expander.decompress(body, LARGEST)
-            if not expander.eof:
-                raise ValueError("compressed data without an end")
-            yield from _matrices(memoryview(expanded), order)
+            expanded = expand(body, left)
+            left -= len(expanded)
+            yield from (inner for nested, inner in _elements(memoryview(expanded), order) if nested == MATRIX)
         elif kind == MATRIX:
             yield body
+
+
+def expand(body: memoryview, most: int) -> bytearray:
+    """The bytes that were compressed, at most so many."""
+    expander, expanded = zlib.decompressobj(), bytearray()
+    for at in range(0, len(body), PIECE):
+        expanded += expander.decompress(body[at : at + PIECE])
+        if len(expanded) > most:
+            raise ValueError(f"more than {LARGEST:,} bytes once expanded, which SVHN has not")
+        if expander.eof:
+            break
+    if not expander.eof:
+        raise ValueError("compressed data without an end")
+    return expanded
 
 
 def _array(body: memoryview, order: str) -> tuple[str, NDArray[np.generic]]:
@@ -64,7 +84,7 @@ def _array(body: memoryview, order: str) -> tuple[str, NDArray[np.generic]]:
         raise ValueError("not an array of numbers")
     shape = struct.unpack(f"{order}{len(dimensions[1]) // 4}i", dimensions[1])
     array = np.frombuffer(values[1], np.dtype(order + TYPES[values[0]]))
-    if array.size != math.prod(shape):
+    if min(shape, default=0) < 0 or array.size != math.prod(shape):
         raise ValueError(f"{array.size} numbers where {shape} were announced")
     return bytes(name[1]).decode("ascii"), array.reshape(shape, order="F")
 
@@ -77,5 +97,7 @@ def read_svhn(paths: Sequence[Path]) -> tuple[NDArray[np.uint8], NDArray[np.int6
         raise FileFormatError(f"{paths[0]} is not SVHN in 32 x 32: it has no X of bytes, 32 x 32 x 3 x N.")
     if labels is None or labels.size != images.shape[3]:
         raise FileFormatError(f"{paths[0]} is not SVHN in 32 x 32: it has no y with a label for each of its images.")
+    if not np.isin(labels, range(11)).all():  # SVHN writes its labels as floats
+        raise FileFormatError(f"{paths[0]} has labels that are not whole numbers from 0 to 10; get it again.")
     digits = labels.reshape(-1).astype(np.int64)
     return np.ascontiguousarray(images.transpose(3, 2, 0, 1)), np.where(digits == 10, 0, digits)

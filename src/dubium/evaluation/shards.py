@@ -3,21 +3,21 @@
 Here is the one place that names those files.
 """
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dubium.errors import FileFormatError
-from dubium.files import check_recorded, check_same_settings, write_json, written_atomically
+from dubium.files import check_recorded, check_same_settings, write_json
+from dubium.seals import read_sealed_json, write_sealed_json
+from dubium.tensor_files import read_tensor_file, write_tensors
 
 SETTINGS, SHARDS = "settings.json", "shards"
 METHODS = "methods"
+KEY = "shard"
 
 
 class ShardName(NamedTuple):
@@ -106,16 +106,14 @@ class ShardStore:
     def compute_values(self, name: ShardName, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
         """What `compute` gives as JSON; it is called only if no earlier start has written the shard."""
         if not self._path(name, "json").exists():
-            write_json(self._path(name, "json"), compute())
+            write_sealed_json(self._path(name, "json"), compute())
         return self.read_values(name)
 
     def compute_tensors(self, name: ShardName, compute: Callable[[], Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """What `compute` gives as tensors; it is called only if no earlier start has written the shard."""
         path = self._path(name, "safetensors")
         if not path.exists():
-            tensors = {key: tensor.detach().cpu().contiguous() for key, tensor in compute().items()}
-            with written_atomically(path) as beside:
-                save_file(tensors, beside)
+            write_tensors(path, compute(), key=KEY, header={})
         return self.read_tensors(name)
 
     def has_tensors(self, name: ShardName) -> bool:
@@ -128,11 +126,8 @@ class ShardStore:
 
     def read_tensors(self, name: ShardName) -> dict[str, Tensor]:
         """A shard of tensors that is there; `FileFormatError` if it is not."""
-        path = self._existing_path(name, "safetensors")
-        try:
-            return dict(load_file(path))
-        except SafetensorError as error:
-            raise FileFormatError(f"{path} is damaged ({error}). Delete it, and it is made again.") from error
+        tensors, _ = read_tensor_file(self._existing_path(name, "safetensors"), key=KEY)
+        return tensors
 
     def _existing_path(self, name: ShardName, ending: str) -> Path:
         path = self._path(name, ending)
@@ -148,10 +143,7 @@ class ShardStore:
 
 
 def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{file} is damaged ({error}). Delete it, and it is made again.") from error
+    content = read_sealed_json(file)
     if not isinstance(content, dict):
         raise FileFormatError(f"{file} is not of an evaluation. Delete it, and it is made again.")
     return content

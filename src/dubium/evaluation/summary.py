@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +14,10 @@ import torch
 
 from dubium.errors import FileFormatError
 from dubium.evaluation.statistics import Array, Statistic, bootstrap, compare, holm, mean_interval
-from dubium.files import write_atomically, write_json
+from dubium.evaluation.summary_checks import check_summary
+from dubium.files import write_atomically
+from dubium.reading import JSON_BYTES, parse_json, read_regular_file
+from dubium.seals import BLANK_SEAL, MARK, SEAL, damage_of, is_sealed, sealed_json
 
 FORMAT = 1
 FILE = "summary.json"
@@ -84,7 +86,7 @@ class EvaluationSummary:
         write_csv(folder / "results.csv", rows)
         write_csv(folder / "comparisons.csv", comparisons)
         write_csv(folder / "images.csv", _image_rows(self.images, per_image))
-        write_json(folder / FILE, content)
+        write_atomically(folder / FILE, sealed_json({**content, SEAL: BLANK_SEAL}))
         return content
 
     def _interval(self, found: Measurement) -> dict[str, float]:
@@ -96,12 +98,14 @@ def read_summary(folder: Path | str) -> dict[str, Any]:
     file = Path(folder) / FILE
     if not file.is_file():
         raise FileFormatError(f"{folder} has no {FILE}: its evaluation is not finished. Start `dubium evaluate` again.")
-    try:
-        content = json.loads(file.read_text())
-    except ValueError as error:
-        raise FileFormatError(f"{file} is damaged, or not of dubium evaluate ({error}).") from error
+    data = read_regular_file(file, most=JSON_BYTES)
+    content = parse_json(data, file)
     if not isinstance(content, dict) or not {"protocol", "settings", "results"} <= content.keys():
         raise FileFormatError(f"{file} is not of dubium evaluate: it has no protocol, settings and results.")
+    if (MARK in data or SEAL in content) and not is_sealed(data):
+        raise damage_of(file)
+    content.pop(SEAL, None)
+    check_summary(content, file)
     return content
 
 

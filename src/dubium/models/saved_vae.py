@@ -1,19 +1,20 @@
 """A trained VAE as a folder: `vae.json` (architecture, image shape, training record) and `vae.safetensors`."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from dubium.errors import FileFormatError
-from dubium.files import write_json, written_atomically
+from dubium.files import write_json
+from dubium.models.outline import misfits, stored_outline
 from dubium.models.vae import VAE, vae_conv, vae_dense
+from dubium.reading import read_json
+from dubium.tensor_files import read_tensor_file, write_tensors
 
-FORMAT = 1
+FORMAT, KEY = 1, "vae"
 VAES: dict[str, Callable[..., VAE]] = {"vae-dense": vae_dense, "vae-conv": vae_conv}
 
 
@@ -40,8 +41,7 @@ def save_vae(
     2
     """
     path = Path(path)
-    with written_atomically(path / "vae.safetensors") as beside:
-        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in vae.state_dict().items()}, beside)
+    write_tensors(path / "vae.safetensors", vae.state_dict(), key=KEY, header={"format": FORMAT})
     described = {"name": architecture, "options": dict(options)}
     write_json(path / "vae.json", {"format": FORMAT, "architecture": described, "training": dict(training or {})})
 
@@ -51,14 +51,33 @@ def load_vae(path: Path | str) -> VAE:
     path = Path(path)
     if not (path / "vae.json").is_file():
         raise FileFormatError(f"{path} is not a VAE's folder: it has no vae.json. Make one with `dubium train-vae`.")
-    try:
-        content = json.loads((path / "vae.json").read_text())
-        described = content["architecture"]
-        if content["format"] != FORMAT or described["name"] not in VAES:
-            raise ValueError(f"format {content['format']!r}, architecture {described['name']!r}")
-        with torch.random.fork_rng():
-            vae = VAES[described["name"]](**described["options"])
-        vae.load_state_dict(load_file(path / "vae.safetensors"))
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise FileFormatError(f"{path} is damaged or not a VAE's folder ({error}). Make it again.") from error
+    described = read_vae_record(path)["architecture"]
+    outline = stored_outline(VAES[described["name"]], described["options"], path / "vae.json")
+    tensors, _ = read_tensor_file(path / "vae.safetensors", key=KEY)
+    problems = misfits(outline, tensors) + [f"{name} is not of floats or counts" for name in other_types(tensors)]
+    if problems:
+        raise FileFormatError(f"{path / 'vae.safetensors'} does not fit vae.json: {'; '.join(problems[:4])}.")
+    with torch.random.fork_rng():
+        vae = VAES[described["name"]](**described["options"])
+    vae.load_state_dict(tensors)
     return vae.eval()
+
+
+def read_vae_record(path: Path) -> dict[str, Any]:
+    """What `vae.json` says: architecture and training."""
+    content = read_json(path / "vae.json")
+    is_record = isinstance(content, dict) and content.get("format") == FORMAT
+    described = content.get("architecture") if is_record else None
+    described = described if isinstance(described, dict) else {}
+    name = described.get("name")
+    if not isinstance(name, str) or name not in VAES or not isinstance(content.get("training"), dict):
+        raise FileFormatError(
+            f"{path / 'vae.json'} is damaged or not of a VAE; expected format {FORMAT}, an architecture of "
+            f"{', '.join(VAES)}, and a record of the training. Make it again."
+        )
+    return {**content, "architecture": {"options": {}, **described}}
+
+
+def other_types(tensors: Mapping[str, Tensor]) -> list[str]:
+    """The names of tensors that are neither float32 nor, as BatchNorm's counters, int64."""
+    return [name for name, tensor in tensors.items() if tensor.dtype not in (torch.float32, torch.int64)]

@@ -13,7 +13,7 @@ def require(module: str, extra: str) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return import_module(module)
-    except ImportError as error:
+    except (ImportError, RuntimeError) as error:  # a torchvision of another torch raises the latter
         raise MissingExtraError(
             f"This needs the library {module!r}, which cannot be imported: {error}. Install it: pip install "
             f"'dubium[{extra}]'."

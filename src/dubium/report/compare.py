@@ -15,6 +15,7 @@ from dubium.report.page import html_document, page_header, panel_html
 from dubium.report.plots import horizontal_bars
 from dubium.report.summary import RunSummary, summarise_results
 from dubium.report.tables import settings_table
+from dubium.run.about import check_whole_about
 from dubium.run.store import Results, Row, open_results
 from dubium.types import KINDS
 
@@ -46,6 +47,8 @@ def write_comparison(
         The page's file, and how alike the runs are.
     """
     first, second = open_results(a), open_results(b)
+    for results in (first, second):
+        check_whole_about(results.about, results.folder)
     classes = [results.about.get("classes") for results in (first, second)]
     if None not in classes and classes[0] != classes[1]:
         raise OptionError(f"{a} and {b} know different classes, so that they cannot be compared.")

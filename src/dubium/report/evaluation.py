@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from dubium.errors import FileFormatError
+from dubium.evaluation.summary import read_summary
 from dubium.files import write_atomically
+from dubium.reading import read_regular_file
 from dubium.registry import CONTROLS
 from dubium.report.page import FILE, html_document, page_header
 
 SUMMARY = "summary.json"
+FIGURE = 2**26  # bytes of a figure
 
 
 def is_evaluation(folder: Path | str) -> bool:
@@ -27,7 +30,7 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
     """
     folder = Path(folder)
     try:
-        summary = json.loads((folder / SUMMARY).read_text())
+        summary = read_summary(folder)
         title = title or f"{summary['protocol'].capitalize()}: which method finds the doubt?"
         body = [
             page_header(title, "Estimates with 95 % intervals. Compare with the controls, not with zero.", []),
@@ -39,11 +42,13 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
                 ["metric", "", "difference", "p (Holm)", "effect"], map(comparison_cells, summary["comparisons"])
             ),
             "<h2>Figures</h2>",
-            "".join(png_element(path) for path in sorted(folder.glob("*.png"))),
+            "".join(png_element(path) for path in sorted(folder.glob("*.png")) if not path.is_symlink()),
             "<details><summary>Settings and versions</summary><pre>",
             escape(json.dumps({name: summary[name] for name in ("settings", "versions")}, indent=1)),
             "</pre></details></main>",
         ]
+    except FileFormatError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileFormatError(
             f"{folder / SUMMARY} is damaged, or not of dubium evaluate ({type(error).__name__}: {error})."
@@ -90,5 +95,9 @@ def html_table(head: Sequence[str], rows: Any) -> str:
 
 
 def png_element(path: Path) -> str:
-    data, name = b64encode(path.read_bytes()).decode(), escape(path.stem)
+    """A figure of the folder itself: a link may lead to any file of the reader's."""
+    content = read_regular_file(path, most=FIGURE)
+    if not content.startswith(b"\x89PNG\r\n\x1a\n"):
+        raise FileFormatError(f"{path} is damaged, or not a PNG. Draw it again with the same `dubium evaluate`.")
+    data, name = b64encode(content).decode(), escape(path.stem)
     return f'<figure><img src="data:image/png;base64,{data}" alt="{name}" style="max-width:100%"></figure>'

@@ -18,6 +18,7 @@ from dubium.report.plots import horizontal_bars, reliability_diagram, score_dist
 from dubium.report.summary import MeanMap, RunSummary, summarise_results
 from dubium.report.tables import settings_table, skipped_table
 from dubium.report.what_to_do import what_to_do_section
+from dubium.run.about import check_whole_about
 from dubium.run.store import Results, open_results
 from dubium.types import KINDS
 
@@ -66,6 +67,7 @@ def run_page(
     beside: Results | None = None,
 ) -> str:
     """The HTML of the page about a run."""
+    check_whole_about(results.about, results.folder)
     settings = results.about["settings"]
     first = settings["kinds"][0]
     summary, mean, cards = summarise_results(results), MeanMap(), dict[int, str]()

@@ -18,13 +18,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_CLASSES = 5
+THUMBNAIL_PIXELS = 2**20  # dubium writes at most 256 x 256
 
 
 def row_image(row: Row) -> Float[Tensor, "C H W"]:
     """The thumbnail's pixels; grey if there is none."""
     if row.thumbnail is None:
         return torch.full((1, row.height, row.width), 0.5)
-    return read_image(row.thumbnail)
+    return read_image(row.thumbnail, pixels=THUMBNAIL_PIXELS)
 
 
 def row_overlay(row: Row, kind: str, *, smooth: float = 0.0) -> NDArray[Any]:

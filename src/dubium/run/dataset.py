@@ -12,7 +12,7 @@ from dubium.files import check_recorded, check_same_settings, write_json
 from dubium.folder_lock import own_folder
 from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import open_shard
-from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, open_results, read_about, read_rows
+from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, check_shard, open_results, read_about, read_rows
 from dubium.run.work import Work
 
 FILE = "run.json"
@@ -119,6 +119,8 @@ def run_jobs(work: Work, jobs: Sequence[ShardJob], engine: Executor, progress: S
     if not jobs:
         return
     show_progress((jobs[0].file, images[jobs[0].file]))
+    for job in (job for job in jobs if Path(job.file).exists()):
+        check_shard(Path(job.file))
     missing = [job for job in jobs if not Path(job.file).exists()]
     threads, device = work.settings.threads or 1, work.settings.device
     for _ in engine(run_job, work, missing, show_progress, threads=threads, device=device):

@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from dubium.files import written_atomically
 from dubium.kinds import KINDS
 from dubium.run.region_rows import regions_to_arrow
-from dubium.run.store import FORMAT, SCHEMA, Array, Row
+from dubium.run.store import FORMAT, KEY, SCHEMA, Array, Row
+from dubium.seals import BLANK_SEAL, SEAL, seal_file
 
 FLUSH = 32 * 2**20  # bytes of numbers to collect before a row group is written
 
@@ -45,15 +46,15 @@ class ShardWriter:
 @contextmanager
 def open_shard(path: Path | str, about: Mapping[str, Any]) -> Iterator[ShardWriter]:
     """A shard to add rows to; it becomes `path` when the block ends, and vanishes if the block raises."""
-    with (
-        written_atomically(path) as beside,
-        pq.ParquetWriter(beside, SCHEMA, compression="zstd", use_dictionary=["path"]) as writer,
-    ):
-        shard = ShardWriter(writer)
-        yield shard
-        shard.flush()
-        content = {"format": FORMAT, **about, "skipped": shard.skipped}
-        writer.add_key_value_metadata({"dubium": json.dumps(content, allow_nan=False)})
+    options = {"compression": "zstd", "use_dictionary": ["path"], "write_page_checksum": True}
+    with written_atomically(path) as beside:
+        with pq.ParquetWriter(beside, SCHEMA, **options) as writer:
+            shard = ShardWriter(writer)
+            yield shard
+            shard.flush()
+            content = {"format": FORMAT, **about, "skipped": shard.skipped, SEAL: BLANK_SEAL}
+            writer.add_key_value_metadata({KEY: json.dumps(content, allow_nan=False)})
+        seal_file(beside)
 
 
 def table_of_rows(rows: Sequence[Row]) -> pa.Table:

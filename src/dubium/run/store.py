@@ -1,9 +1,7 @@
 """Results on disk: Parquet shards with the settings that made them in each file; here the schema, and reading."""
 
 import heapq
-import json
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,14 @@ from numpy.typing import NDArray
 
 from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.kinds import KINDS
+from dubium.reading import open_regular_file, parse_json
+from dubium.run.about import check_about
 from dubium.run.region_rows import REGION, RegionRow, regions_from_arrow
+from dubium.run.shard_checks import open_parquet, read_groups
+from dubium.seals import LARGEST, check_seal, damage_of
 
-FORMAT = 2
-READABLE = (1, 2)  # format 1 has neither regions nor advice
+OLD_FORMAT, FORMAT = 1, 2  # the second has a seal, regions and advice
+KEY = "dubium"
 FOLDER = "results"
 EXPLAINED, SCORED = "explained", "scored"  # rows with maps, and rows with scores only
 
@@ -128,9 +130,8 @@ class Results:
     def columns(self, names: Sequence[str], files: Iterable[Path] | None = None) -> Iterator[dict[str, list[Any]]]:
         """Some columns of all rows, a row group at a time."""
         for file in self.files if files is None else files:
-            with damage_as_error(file), pq.ParquetFile(file) as parquet:
-                for group in range(parquet.num_row_groups):
-                    yield parquet.read_row_group(group, columns=list(names)).to_pydict()
+            for table in read_groups(file, SCHEMA, names):
+                yield table.to_pydict()
 
     def __len__(self) -> int:
         return sum(row_count(file) for file in self.files)
@@ -140,21 +141,6 @@ class Results:
 
     def explained_ids(self) -> tuple[int, ...]:
         return tuple(index for table in self.columns(["id"], self.explained) for index in table["id"])
-
-
-@contextmanager
-def damage_as_error(file: Path) -> Iterator[None]:
-    """What the reader of Parquet raises about a file, as the error of a damaged file."""
-    try:
-        yield
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise FileFormatError(f"{file} is damaged ({error}). Delete it and run the command again.") from error
-
-
-def row_count(file: Path) -> int:
-    """Rows of a shard."""
-    with damage_as_error(file):
-        return int(pq.read_metadata(file).num_rows)
 
 
 def has_results(folder: Path | str) -> bool:
@@ -176,28 +162,50 @@ def open_results(folder: Path | str) -> Results:
             f"There are no results in {folder}: it has no {FOLDER}/*.parquet. Make them with `dubium explain ... --out "
             f"{folder}`."
         )
+    for file in (*explained, *scored):
+        check_shard(file)
     return Results(Path(folder), explained, scored, read_about((explained or scored)[0]))
+
+
+def check_shard(file: Path) -> None:
+    """Raise an error unless a shard is, byte for byte, what was written; one of an older dubium has no seal."""
+    if not check_seal(file) and read_about(file)["format"] == FORMAT:
+        raise damage_of(file)
 
 
 def read_about(file: Path) -> dict[str, Any]:
     """The settings in a shard's metadata, and what was skipped."""
-    try:
-        about = json.loads((pq.read_metadata(file).metadata or {})[b"dubium"])
-    except (pa.ArrowException, OSError, KeyError, ValueError) as error:
-        raise FileFormatError(
-            f"{file} is damaged or not a shard of dubium's ({error}). Delete it and run the command again."
-        ) from error
-    if not isinstance(about, dict) or about.get("format") not in READABLE:
-        formats = " or ".join(map(str, READABLE))
-        raise FileFormatError(f"{file} is not of format {formats}, which this dubium reads. Upgrade dubium.")
+    metadata = read_footer(file).metadata or {}
+    if KEY.encode() not in metadata:
+        raise FileFormatError(f"{file} is damaged or not a shard of dubium's. Delete it and run the command again.")
+    about = check_about(parse_json(metadata[KEY.encode()], file), file)
+    if about.get("format") not in (OLD_FORMAT, FORMAT):
+        raise FileFormatError(f"{file} is not of format {FORMAT}, the one that this dubium reads. Upgrade dubium.")
     return about
+
+
+def row_count(file: Path) -> int:
+    """How many rows a shard has."""
+    return int(read_footer(file).num_rows)
+
+
+def read_footer(file: Path) -> pq.FileMetaData:
+    """What a Parquet file says about its rows."""
+    try:
+        with open_regular_file(file, most=LARGEST) as source, open_parquet(source) as parquet:
+            return parquet.metadata
+    except (FileFormatError, FileNotFoundError):
+        raise
+    except Exception as error:  # what Arrow raises depends on the byte that is wrong
+        raise FileFormatError(
+            f"{file} is damaged or not a shard of dubium's ({error!s:.300}). Delete it and run the command again."
+        ) from error
 
 
 def read_rows(file: Path, columns: Sequence[str] | None = None) -> Iterator[Row]:
     """The rows of one shard; the pictures may be left out of the columns."""
-    with damage_as_error(file), pq.ParquetFile(file) as parquet:
-        for group in range(parquet.num_row_groups):
-            yield from rows_of_table(parquet.read_row_group(group, columns=columns))
+    for table in read_groups(file, SCHEMA, columns):
+        yield from rows_of_table(table)
 
 
 def rows_of_table(table: pa.Table) -> Iterator[Row]:

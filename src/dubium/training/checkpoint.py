@@ -1,18 +1,17 @@
 """The state of a training run in one safetensors file: tensors, and a JSON header."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from dubium.errors import FileFormatError
-from dubium.files import written_atomically
+from dubium.tensor_files import read_tensor_file, write_tensors
+
+KEY = "progress"
 
 
 @dataclass
@@ -36,26 +35,25 @@ def save_state(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer,
 def write_checkpoint(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any]) -> None:
     """Write tensors and a header, whole or not at all."""
     stored = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    with written_atomically(path) as beside:
-        save_file(stored, beside, {"progress": json.dumps(header)})
+    write_tensors(path, stored, key=KEY, header=header)
 
 
 def restore_state(path: Path, network: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> TrainingState:
     """Load what `save_state` wrote into the network, and into the optimiser if there is one."""
     tensors, header = read_checkpoint(path)
     groups: dict[str, dict[str, Tensor]] = {"network": {}, "optimizer": {}, "kept": {}}
-    for name, tensor in tensors.items():
-        group, _, rest = name.partition(".")
-        groups[group][rest] = tensor
-    states: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in groups["optimizer"].items():
-        index, _, key = name.partition(".")
-        states.setdefault(int(index), {})[key] = tensor
     try:
+        for name, tensor in tensors.items():
+            group, _, rest = name.partition(".")
+            groups[group][rest] = tensor
+        states: dict[int, dict[str, Tensor]] = {}
+        for name, tensor in groups["optimizer"].items():
+            index, _, key = name.partition(".")
+            states.setdefault(int(index), {})[key] = tensor
         network.load_state_dict(groups["network"])
         if optimizer is not None:
             optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
-    except (RuntimeError, KeyError, ValueError) as error:
+    except (RuntimeError, KeyError, ValueError, TypeError, NotImplementedError) as error:
         raise FileFormatError(f"{path} does not fit the network that is being trained: {error}") from error
     return TrainingState(header["epochs"], header["history"], groups["kept"])
 
@@ -63,8 +61,16 @@ def restore_state(path: Path, network: nn.Module, optimizer: torch.optim.Optimiz
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], Mapping[str, Any]]:
     """Tensors and header of a checkpoint."""
     try:
-        with safe_open(path, "pt") as file:
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, json.loads(file.metadata()["progress"])
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise FileFormatError(f"{path} is damaged or not a checkpoint ({error}). Delete it to start again.") from error
+        tensors, header = read_tensor_file(path, key=KEY)
+    except FileFormatError as error:
+        raise FileFormatError(f"{error} It is a checkpoint: delete it to start again.") from error
+    if header is None or not is_progress(header):
+        raise FileFormatError(f"{path} is damaged or not a checkpoint (no progress in it). Delete it to start again.")
+    return tensors, {"history": [], **header}
+
+
+def is_progress(header: Mapping[str, Any]) -> bool:
+    """Whether a header is one of training: a number of epochs, and a record of each where they are kept."""
+    epochs, history = header.get("epochs"), header.get("history", [])
+    is_history = isinstance(history, list) and all(isinstance(record, dict) for record in history)
+    return type(epochs) is int and 0 <= epochs <= 10**9 and is_history

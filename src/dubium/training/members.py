@@ -1,6 +1,5 @@
 """Training several networks, in turn or in parallel processes; each leaves a checkpoint, or the reason it diverged."""
 
-import json
 import os
 import signal
 from collections.abc import Callable
@@ -14,9 +13,10 @@ from typing import Any
 import torch
 
 from dubium.data import Dataset, load
-from dubium.errors import DivergedError, DubiumError
+from dubium.errors import DivergedError, DubiumError, FileFormatError
 from dubium.executor import Executor, in_turn
 from dubium.files import write_json
+from dubium.reading import read_json
 from dubium.training.kinds import TRAINERS, member_recipe
 from dubium.training.loop import fit, network_for
 from dubium.training.plan import Plan
@@ -35,11 +35,19 @@ def divergence_file(folder: Path, index: int) -> Path:
     return folder / "training" / f"member-{index}.diverged.json"
 
 
+def divergence_message(file: Path) -> str:
+    """Why a member's training was given up, as `divergence_file` says."""
+    content = read_json(file)
+    if not isinstance(content, dict) or not isinstance(content.get("message"), str):
+        raise FileFormatError(f"{file} is damaged: it has no message. Delete it, and the member is trained again.")
+    return str(content["message"])
+
+
 def train_member(plan: Plan, index: int, folder: Path, data: Dataset, report: OnEvent) -> None:
     """Train one network to its end, from its checkpoint if there is one."""
     note = divergence_file(folder, index)
     if note.exists():
-        report({"member": index, "diverged": json.loads(note.read_text())["message"]})
+        report({"member": index, "diverged": divergence_message(note)})
         return
     recipe = member_recipe(plan, index)
     try:

@@ -1,6 +1,5 @@
 """The settings of a training run as plain data, from which the same command continues it."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from dubium.errors import FileFormatError, OptionError
 from dubium.files import check_same_settings, write_json
 from dubium.posterior_kinds import POSTERIOR_KINDS
+from dubium.reading import read_json
 from dubium.seeds import seed_for
 from dubium.training.recipe import Recipe
 
@@ -70,9 +70,8 @@ def start_or_continue(folder: Path, plan: Plan) -> Plan:
         write_json(path, plan.to_json())
         return plan
     try:
-        values = json.loads(path.read_text())
-        begun = Plan.from_json(values)
-    except (ValueError, KeyError, TypeError) as error:
+        begun = Plan.from_json(read_json(path))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise FileFormatError(f"{path} is damaged or not of a training run ({error}). Use another folder.") from error
     advice = "Give the same settings to go on, or use another folder."
     check_same_settings(folder, begun.to_json(), {**plan.to_json(), "threads": begun.threads}, advice=advice)

@@ -1,6 +1,5 @@
 """Train the VAEs of the CLUE methods."""
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from dubium.executor import thread_count
 from dubium.fingerprint import dataset_fingerprint
 from dubium.folder_lock import own_folder
 from dubium.models import VAE, save_vae
+from dubium.models.saved_vae import read_vae_record
 from dubium.training.checkpoint import read_checkpoint
 from dubium.training.loop import fit, network_for
 from dubium.training.members import OnEvent
@@ -63,7 +63,7 @@ def run_vae_plan(plan: Plan, out: Path, data: Dataset, report: OnEvent) -> dict[
     """Train the VAE if it is not trained yet, and save it; returns the training record."""
     recipe, seed = plan.recipe, plan.seed
     if (out / "vae.json").exists():
-        return dict(json.loads((out / "vae.json").read_text())["training"])
+        return dict(read_vae_record(out)["training"])
     with thread_count(plan.threads):
         vae = network_for(recipe, seed)
         assert isinstance(vae, VAE)

@@ -9,6 +9,7 @@ from torch import nn
 
 from dubium.errors import FileFormatError, OptionError, PosteriorTypeError
 from dubium.models import ARCHITECTURES, build
+from dubium.models.outline import stored_outline
 from dubium.posteriors.weights import snapshot
 
 Architecture = str | Mapping[str, Any] | nn.Module | Callable[[], nn.Module]
@@ -28,6 +29,14 @@ def build_network(architecture: Architecture) -> nn.Module:
             f"The architecture {architecture!r} gave a {type(network).__name__}; a torch.nn.Module is needed."
         )
     return network
+
+
+def build_outline(architecture: Architecture) -> nn.Module:
+    """A network with the shapes of the architecture's tensors; of one of dubium's own, without memory for them."""
+    if isinstance(architecture, str | Mapping) and "name" in describe_architecture(architecture):
+        with torch.device("meta"):
+            return build_network(architecture)
+    return build_network(architecture)
 
 
 def _build(architecture: Architecture) -> Any:
@@ -94,9 +103,11 @@ def stored_architecture(described: object, file: str) -> dict[str, Any]:
         )
     if described is None:
         raise OptionError(f"{file} does not say what its networks are. Pass architecture='package.module:factory'.")
-    if not isinstance(described, Mapping) or described.get("name") not in ARCHITECTURES:
+    name = described.get("name") if isinstance(described, Mapping) else None
+    if not isinstance(described, Mapping) or not isinstance(name, str) or name not in ARCHITECTURES:
         raise FileFormatError(
-            f"{file} names the architecture {described!r}; expected one of {', '.join(ARCHITECTURES)}. "
+            f"{file} names the architecture {described!r:.200}; expected one of {', '.join(ARCHITECTURES)}. "
             "Pass architecture= to say what it is."
         )
+    stored_outline(ARCHITECTURES[name], described.get("options", {}), file)
     return describe_architecture(described)

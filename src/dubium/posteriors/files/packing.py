@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from dubium.errors import FileFormatError, PosteriorError
+from dubium.errors import FileFormatError, NetworkStateError, PosteriorError
 from dubium.models import Normalized
 from dubium.posterior_kinds import Storage
 from dubium.posteriors.files.architecture import Architecture
@@ -143,7 +143,8 @@ def unpack_networks(
         wrong = sorted(tensors.keys() ^ own.keys()) or [n for n in own if tensors[n].shape != own[n].shape]
         if wrong:
             raise FileFormatError(f"{file} and {first} differ in {', '.join(wrong[:4])}; were they saved together?")
-    return WeightSamples(base, [{prefix + n: t for n, t in w.items() if prefix + n in known} for w in files.values()])
+    weights = [{prefix + n: t for n, t in w.items() if prefix + n in known} for w in files.values()]
+    return WeightSamples(base, weights)
 
 
 def unpack_dropout(
@@ -151,7 +152,11 @@ def unpack_dropout(
 ) -> MCDropout:
     """MC dropout on the network of the one file."""
     ((file, tensors),) = files.items()
-    return MCDropout(restore_normalisation(network_with(architecture, tensors, file), normalisation), **sampling)
+    network = restore_normalisation(network_with(architecture, tensors, file), normalisation)
+    try:
+        return MCDropout(network, **sampling)
+    except NetworkStateError as error:
+        raise FileFormatError(f"{file} is not of a network with dropout: {error}") from error
 
 
 def unpack_gaussian(
@@ -169,5 +174,5 @@ def unpack_gaussian(
     mean = restore_normalisation(network_with(architecture, groups["mean"], file), normalisation)
     try:
         return Gaussian(mean, groups["std"], groups["factors"], **sampling)
-    except (PosteriorError, IndexError) as error:
+    except (PosteriorError, IndexError, TypeError) as error:
         raise FileFormatError(f"{file} does not fit its architecture: {error}") from error

@@ -1,6 +1,6 @@
 """`posterior.json`: the description of a saved posterior, checked when it is read."""
 
-import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,9 +9,12 @@ from typing import Any
 from dubium.errors import FileFormatError
 from dubium.files import write_json
 from dubium.posterior_kinds import POSTERIOR_KINDS
+from dubium.reading import read_json
 
 FORMAT = 1
 FILE = "posterior.json"
+SAMPLES = 10_000  # networks that a record may ask to be drawn
+INPUTS = 10**9  # numbers of an image that a record may ask for
 
 
 @dataclass(frozen=True)
@@ -51,13 +54,9 @@ def read_record(folder: str | Path) -> Record:
     """Read and check `posterior.json`."""
     file = Path(folder) / FILE
     try:
-        content = json.loads(file.read_bytes())
-    except OSError as error:
-        raise FileFormatError(
-            f"{file} cannot be read: {error.strerror or error}. A saved posterior is a folder with this file."
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise FileFormatError(f"{file} is damaged: it is not JSON ({error}).") from error
+        content = read_json(file)
+    except FileNotFoundError as error:
+        raise FileFormatError(f"{error} A saved posterior is a folder with this file.") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise FileFormatError(
@@ -65,9 +64,9 @@ def read_record(folder: str | Path) -> Record:
         )
     for name, (valid, expected) in CHECKS.items():
         if not valid(content.get(name)):
-            raise FileFormatError(f"{file}: {name!r} is {content.get(name)!r}; expected {expected}.")
+            raise FileFormatError(f"{file}: {name!r} is {short_repr(content.get(name))}; expected {expected}.")
     if len(set(content["members"])) < len(content["members"]):
-        raise FileFormatError(f"{file}: a file stands twice among its members, {content['members']}.")
+        raise FileFormatError(f"{file}: a file stands twice among its members, {short_repr(content['members'])}.")
     one, many = content.get("sampling") is not None, isinstance(content.get("architecture"), list)
     if one and len(content["members"]) != 1:
         raise FileFormatError(f"{file}: a posterior with 'sampling' has one member, not {len(content['members'])}.")
@@ -77,6 +76,12 @@ def read_record(folder: str | Path) -> Record:
         )
     known = {name: content[name] for name in Record.__dataclass_fields__ if content.get(name) is not None}
     return Record(**known)
+
+
+def short_repr(value: Any) -> str:
+    """What an error shows of a value, which may be megabytes of text."""
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 def _is_list(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -91,7 +96,8 @@ def _is_file(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """A number that float32 can hold."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
 
 
 def _is_count(value: Any) -> bool:
@@ -99,13 +105,20 @@ def _is_count(value: Any) -> bool:
 
 
 def _is_sampling(value: Any) -> bool:
-    return isinstance(value, dict) and _is_count(value.get("samples")) and isinstance(value.get("seed"), int)
+    if not isinstance(value, dict) or value.keys() != {"samples", "seed"}:
+        return False
+    seed, is_seed = value["seed"], type(value["seed"]) is int
+    return _is_count(value["samples"]) and value["samples"] <= SAMPLES and is_seed and -(2**63) <= seed < 2**64
+
+
+def _is_shape(value: Any) -> bool:
+    return _is_list(_is_count)(value) and math.prod(value) <= INPUTS
 
 
 def _is_normalisation(value: Any) -> bool:
     if not isinstance(value, dict) or not all(_is_list(_is_number)(value.get(name)) for name in ("mean", "std")):
         return False
-    return len(value["mean"]) == len(value["std"]) > 0 and min(value["std"]) > 0
+    return len(value["mean"]) == len(value["std"]) > 0 and min(value["std"]) > 1e-30
 
 
 def _or_none(valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
@@ -124,9 +137,9 @@ CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "kind": (_is_kind, f"one of {', '.join(POSTERIOR_KINDS)}"),
     "members": (lambda value: bool(value) and _is_list(_is_file)(value), "a list of safetensors files in this folder"),
     "shared": (_or_none(_is_file), "a safetensors file in this folder, or null"),
-    "sampling": (_or_none(_is_sampling), 'null or {"samples": 1 or more, "seed": ...}'),
+    "sampling": (_or_none(_is_sampling), f'null or {{"samples": 1 to {SAMPLES:,}, "seed": ...}}'),
     "classes": (_or_none(_is_list(_is_text)), "a list of names, or null"),
-    "input_shape": (_or_none(_is_list(_is_count)), "a list of sizes, or null"),
+    "input_shape": (_or_none(_is_shape), f"a list of sizes whose product is at most {INPUTS:,}, or null"),
     "normalisation": (_or_none(_is_normalisation), 'null or {"mean": [...], "std": [...]} with std above 0'),
     "training": (_or_none(lambda value: isinstance(value, dict)), "an object"),
     "sha256": (

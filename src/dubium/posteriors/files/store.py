@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from dubium.posterior_kinds import DEFAULT_KIND, POSTERIOR_KINDS
 from dubium.posteriors.files.architecture import Architecture, describe_architecture, stored_architecture
 from dubium.posteriors.files.packing import SHARED, pack_posterior, unpack_dropout, unpack_gaussian, unpack_networks
 from dubium.posteriors.files.record import FILE, Record, read_record, write_record
-from dubium.posteriors.files.weight_files import parse_tensors
+from dubium.posteriors.files.weight_files import parse_tensors, read_weight_bytes
 from dubium.types import Posterior
 
 MODELS = "DUBIUM_MODELS"
@@ -138,10 +139,7 @@ def posterior_folder(path: str | Path) -> Path:
 
 def read_member(folder: Path, name: str, record: Record) -> dict[str, Tensor]:
     """The tensors of one file of the folder, whose SHA-256 must be the record's."""
-    try:
-        content = (folder / name).read_bytes()
-    except OSError as error:
-        raise FileFormatError(f"{folder / name} cannot be read: {error.strerror or error}.") from error
+    content = read_weight_bytes(folder / name)
     if sha256(content).hexdigest() != record.sha256.get(name, sha256(content).hexdigest()):
         raise FileFormatError(
             f"{folder / name} is not the file that {FILE} describes (its SHA-256 differs): it is damaged, or was saved "
@@ -157,7 +155,10 @@ def member_architectures(
     count = len(record.members)
     if given is None:
         named = record.architecture if isinstance(record.architecture, list) else [record.architecture] * count
-        return [stored_architecture(architecture, file) for architecture in named]
+        known = [stored_architecture(named[0], file)]
+        for before, architecture in pairwise(named):  # alike for most posteriors, and then looked at once
+            known.append(known[-1] if architecture == before else stored_architecture(architecture, file))
+        return list(known)
     if isinstance(given, Sequence) and not isinstance(given, str):
         if len(given) != count:
             raise PosteriorError(f"{len(given)} architectures for {count} members; give one for all, or one for each.")

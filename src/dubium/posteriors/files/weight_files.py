@@ -1,19 +1,23 @@
 """Weight files as deep ensembles, which are lists of networks (Lakshminarayanan et al., 2017, arXiv:1612.01474)."""
 
+import io
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load as read_safetensors
 from torch import Tensor, nn
 
 from dubium.errors import FileFormatError, OptionError, PosteriorError
 from dubium.models import Normalized
-from dubium.posteriors.files.architecture import Architecture, build_network
+from dubium.models.outline import misfits
+from dubium.posteriors.files.architecture import Architecture, build_network, build_outline
+from dubium.reading import read_regular_file
+from dubium.tensor_files import TENSOR_BYTES, parse_safetensors
 
 Numbers = float | Sequence[float]
+FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INNER = ("state_dict", "model_state_dict", "model", "net")  # where checkpoints of training scripts keep the weights
 
 
@@ -62,16 +66,23 @@ def load_weights(
 
 def network_with(architecture: Architecture, tensors: Mapping[str, Tensor], file: str | Path) -> nn.Module:
     """A network with the weights of a file, in the file's floating type."""
-    network = build_network(architecture)
+    outline = build_outline(architecture)
+    check_fit(outline, tensors, file)
+    has_memory = not any(tensor.is_meta for tensor in outline.state_dict().values() if isinstance(tensor, Tensor))
+    network = outline if has_memory else build_network(architecture)
     dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), None)
     network = network if dtype is None else network.to(dtype)
-    wanted = network.state_dict()
-    problems = [f"{name} is missing" for name in wanted if name not in tensors]
-    problems += [f"{name} is not expected" for name in tensors if name not in wanted]
+    network.load_state_dict(dict(tensors))
+    return network.eval().requires_grad_(False)
+
+
+def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], file: str | Path) -> None:
+    """Raise an error unless the tensors have the names, shapes and kinds of numbers of the network's."""
+    problems = misfits(network, tensors)
     problems += [
-        f"{name} has shape {tuple(tensors[name].shape)} instead of {tuple(value.shape)}"
-        for name, value in wanted.items()
-        if name in tensors and isinstance(value, Tensor) and tensors[name].shape != value.shape
+        f"{name} is of type {tensor.dtype}"
+        for name, tensor in tensors.items()
+        if (tensor.is_floating_point() or tensor.is_complex()) and tensor.dtype not in FLOATS
     ]
     if problems:
         more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
@@ -79,46 +90,61 @@ def network_with(architecture: Architecture, tensors: Mapping[str, Tensor], file
             f"{file} does not fit a {type(network).__name__}: {'; '.join(problems[:4])}{more}. "
             "Pass the architecture (and its options) that the weights were trained with."
         )
-    network.load_state_dict(dict(tensors))
-    return network.eval().requires_grad_(False)
 
 
 def read_tensors(file: str | Path) -> dict[str, Tensor]:
     """The tensors of a weight file, by name."""
+    return parse_tensors(read_weight_bytes(file), file)
+
+
+def read_weight_bytes(file: str | Path) -> bytes:
+    """The bytes of a weight file."""
     try:
-        content = Path(file).read_bytes()
-    except OSError as error:
-        raise FileFormatError(f"{file} cannot be read: {error.strerror or error}.") from error
-    return parse_tensors(content, file)
+        return read_regular_file(file, most=TENSOR_BYTES)
+    except FileNotFoundError as error:
+        raise FileFormatError(str(error)) from error
 
 
 def parse_tensors(content: bytes, file: str | Path) -> dict[str, Tensor]:
     """The tensors in the bytes of a file, whose name tells its format."""
     if Path(file).suffix in (".pt", ".pth", ".ckpt", ".bin", ".tar"):
-        return read_pt_file(Path(file))
+        return parse_pt_file(content, file)
     try:
-        return read_safetensors(content)
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise FileFormatError(
-            f"{file} is damaged, or not a safetensors file: {error}. Get it again; "
-            "the name of a PyTorch checkpoint must end in .pt."
-        ) from error
+        return parse_safetensors(content, file)
+    except FileFormatError as error:
+        raise FileFormatError(f"{error} The name of a PyTorch checkpoint must end in .pt.") from error
 
 
-def read_pt_file(file: Path) -> dict[str, Tensor]:
+def parse_pt_file(content: bytes, file: str | Path) -> dict[str, Tensor]:
     """The weights in a PyTorch checkpoint; code in it is never run."""
     try:
-        content: Any = torch.load(file, map_location="cpu", weights_only=True)
+        check_expanded_size(content)
+        found: Any = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # what torch raises on a foreign file depends on its first bytes
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise FileFormatError(
             f"{file} is damaged, or holds more than tensors: {first} Save the weights alone: "
             "torch.save(network.state_dict(), file), or safetensors.torch.save_file."
         ) from error
+    return state_dict_of(found, file)
+
+
+def check_expanded_size(content: bytes) -> None:
+    """PyTorch stores tensors as they are; an archive that grows when it is read was made by somebody else."""
+    if content[:2] == b"PK":
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            expanded = sum(member.file_size for member in archive.infolist())
+        if expanded > len(content):
+            raise ValueError(f"it has {expanded:,} bytes once expanded.")
+
+
+def state_dict_of(content: Any, file: str | Path) -> dict[str, Tensor]:
+    """The names and tensors in what a checkpoint holds."""
     for name in INNER:
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
             content = content[name]
-    if not isinstance(content, Mapping) or not content or not all(isinstance(v, Tensor) for v in content.values()):
+    is_state = isinstance(content, Mapping) and all(isinstance(k, str) for k in content)
+    if not content or not is_state or not all(isinstance(v, Tensor) for v in content.values()):
         raise FileFormatError(
             f"{file} holds a {type(content).__name__} that is not a state dict (names and tensors). Save "
             "network.state_dict() alone."

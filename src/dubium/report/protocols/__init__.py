@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dubium.errors import DubiumError, FileFormatError
 from dubium.evaluation.shards import ShardStore
 from dubium.evaluation.summary import read_summary
 from dubium.files import written_atomically
@@ -39,7 +40,15 @@ def write_figures(folder: Path | str) -> list[Path]:
     """
     summary = read_summary(folder)
     draw = FIGURES.get(summary["protocol"])
-    figures = draw(ShardStore(Path(folder)), summary) if draw else {}
+    try:
+        figures = draw(ShardStore(Path(folder)), summary) if draw else {}
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        if isinstance(error, DubiumError):
+            raise
+        raise FileFormatError(
+            f"The shards in {folder} do not fit its summary ({type(error).__name__}: {error}). Evaluate again, in "
+            "another folder."
+        ) from error
     paths = []
     for name, figure in figures.items():
         path = Path(folder) / f"{name}.png"

@@ -1,0 +1,110 @@
+"""`dubium reproduce`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dubium.choices import DATASETS, SCALES
+from dubium.cli._engine import Address, EngineName, executor_for, threads_for
+from dubium.cli._options import one_of, split_words
+
+if TYPE_CHECKING:
+    from dubium.reproduce.runner import JobStatus
+
+ALL = "all"
+LONG = 600  # seconds from which a run says beforehand what it will take
+
+
+def reproduce(
+    name: Annotated[str, typer.Argument(help="A table or figure of the paper, as --list shows; or all.")] = ALL,
+    scale: Annotated[
+        str, typer.Option(help="smoke: minutes; cpu: hours, fewer images; paper.", **one_of("scale", SCALES))
+    ] = "cpu",
+    out: Annotated[Path, typer.Option(help="Networks, maps and results are kept here.")] = Path("reproduce"),
+    results: Annotated[Path | None, typer.Option(help="Folder of the result files; OUT/SCALE/results.")] = None,
+    page: Annotated[Path | None, typer.Option(help="The page to write; OUT/SCALE/results.md.")] = None,
+    readme: Annotated[
+        Path | None, typer.Option(help="A file whose part from <!-- reproduce --> to <!-- end --> gets a short table.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Only these, such as mnist,svhn.", **one_of("dataset", DATASETS))
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--list", help="Show what is there and what is missing; compute nothing.")
+    ] = False,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads; the last digits depend on them.")] = None,
+    engine: EngineName = "local",
+    address: Address = None,
+) -> None:
+    """Every table and figure of the paper, measured again: ours beside theirs, on one page."""
+    import torch
+
+    from dubium.errors import lookup
+    from dubium.executor import thread_count
+    from dubium.reproduce.page import write_results_page
+    from dubium.reproduce.readme import fill_readme
+    from dubium.reproduce.runner import DONE, check_data, entry_jobs, entry_names, job_status, measure_jobs
+    from dubium.reproduce.study import Study
+
+    lookup("table or figure", dict.fromkeys((ALL, PAGE, *entry_names())), name)
+    folder = out / scale
+    results, page = results or folder / "results", page or folder / "results.md"
+    chosen = split_words([dataset]) if dataset else ()
+    jobs = [] if name == PAGE else list(entry_jobs(name, scale, chosen))
+    statuses = [job_status(entry, job, scale, results) for entry, job in jobs]
+    if show:
+        print_statuses(statuses)
+        return
+    check_data(statuses, scale)
+    print_estimate(statuses)
+    threads = threads_for(engine, threads) or torch.get_num_threads()
+    with thread_count(threads), executor_for(engine, address, threads) as executor:
+
+        def announce(status: "JobStatus") -> None:
+            print(f"{status.job.name}: {time_words(status) if status.state == DONE else status.state}", flush=True)
+            write_results_page(page, results, scale)
+
+        measure_jobs(Study(scale, folder, executor), jobs, results, announce)
+    write_results_page(page, results, scale)
+    if readme is not None:
+        fill_readme(readme, results, scale)
+    print(page)
+
+
+PAGE = "page"
+"""Computes nothing: writes the page from the results that are there."""
+
+
+def print_statuses(statuses: "Sequence[JobStatus]") -> None:
+    """A line for each job: its entry, whether its result is there, and how long it took or will take."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("table or figure", "job", "result", "time", box=None, pad_edge=False, header_style="bold")
+    for status in statuses:
+        table.add_row(status.entry, status.job.name, status.state, time_words(status))
+    Console().print(table)
+
+
+def time_words(status: Any) -> str:
+    """Measured time as it is, a guess with `about`."""
+    if status.seconds is None:
+        return "not known"
+    words = f"{status.seconds:.0f} s" if status.seconds < 120 else f"{status.seconds / 60:.0f} min"
+    return words if status.state == "done" else f"about {words}"
+
+
+def print_estimate(statuses: "Sequence[JobStatus]") -> None:
+    """What is left to do: jobs, time and disk, where it is long."""
+    from dubium.reproduce.runner import DONE, disk_bytes
+
+    left = [status for status in statuses if status.state != DONE]
+    seconds = sum(status.seconds or 0 for status in left)
+    unknown = any(status.seconds is None for status in left)
+    if seconds > LONG or unknown:
+        time = "time not known" if unknown else f"about {seconds / 3600:.1f} hours of one core"
+        megabytes = disk_bytes([status.job for status in left]) / 2**20
+        print(f"{len(left)} of {len(statuses)} jobs to do: {time}, about {megabytes:.0f} MB on the disk.", flush=True)
+        print("Killed, the same command goes on where it stopped.", flush=True)

@@ -1,0 +1,49 @@
+"""Networks that a file describes: their options are checked, and their shapes known, before they take memory."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dubium.errors import FileFormatError
+
+NUMBER, DEPTH, LENGTH = 100_000, 2_000, 100  # of the options that a file may name: the largest, layers, entries
+
+
+def stored_outline(factory: Callable[..., nn.Module], options: Any, file: Path | str) -> nn.Module:
+    """The network that a file describes, without memory for its tensors; `FileFormatError` if it cannot be built."""
+    if not isinstance(options, Mapping) or not all(map(is_small_option, options, options.values())):
+        raise FileFormatError(
+            f"{file} names an architecture with the options {options!r:.200}; expected texts, numbers of at most "
+            f"{NUMBER:,} and short lists of them."
+        )
+    try:
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+            return factory(**options)
+    except Exception as error:  # what torch raises depends on the option that is wrong
+        raise FileFormatError(
+            f"{file} names an architecture that cannot be built with the options {options!r:.200}: {error!s:.300}."
+        ) from error
+
+
+def is_small_option(name: object, value: object) -> bool:
+    """Whether a file may ask for this option: of a network that a computer can hold, built in seconds."""
+    if isinstance(value, list):
+        return len(value) <= LENGTH and all(is_small_option(name, one) for one in value)
+    if isinstance(value, int | float):
+        return abs(value) <= (DEPTH if name == "depth" else NUMBER)  # also false for NaN
+    return value is None or (isinstance(value, str) and len(value) <= LENGTH)
+
+
+def misfits(network: nn.Module, tensors: Mapping[str, Tensor]) -> list[str]:
+    """Every way in which names and shapes of tensors differ from those of a network's state."""
+    wanted = network.state_dict()
+    found = [f"{name} is missing" for name in wanted if name not in tensors]
+    found += [f"{name} is not expected" for name in tensors if name not in wanted]
+    return found + [
+        f"{name} has shape {tuple(tensors[name].shape)} instead of {tuple(value.shape)}"
+        for name, value in wanted.items()
+        if name in tensors and isinstance(value, Tensor) and tensors[name].shape != value.shape
+    ]

@@ -1,0 +1,66 @@
+"""The arms of the mitigation tables."""
+
+from collections.abc import Sequence
+
+from dubium.reproduce.job import AttentionArm
+from dubium.reproduce.rows import METHODS, PaperRow
+from dubium.reproduce.study import AUTO
+from dubium.types import Kind
+
+ALPHAS = tuple(round(0.2 * step, 1) for step in range(1, 11))
+STRENGTHS = (0.2, 1.0, 2.0)
+SPACES = ("latent", "input-added")
+CONTROLLED = ("ua-backprop", AUTO, "random", "edges")
+"""Maps whose attention is compared: two of networks, and two that know nothing of them."""
+
+
+def row_arms(arms: Sequence[AttentionArm]) -> dict[str, PaperRow]:
+    """A row for each arm."""
+    return {arm.label: PaperRow(arm.label) for arm in arms}
+
+
+def method_arms(scale: str, none: str = "No attention") -> list[AttentionArm]:
+    """The attention of the paper with the maps of each method, and none."""
+    return [*(AttentionArm(name, text) for name, text in METHODS[scale].items()), AttentionArm(none)]
+
+
+def kind_arms(_scale: str) -> list[AttentionArm]:
+    """Maps of each kind of uncertainty."""
+    kinds: tuple[tuple[str, Kind], ...] = (
+        ("Epistemic", "epistemic"),
+        ("Aleatoric", "aleatoric"),
+        ("Total", "total"),
+    )
+    return [AttentionArm(label, "ua-backprop", kind) for label, kind in kinds]
+
+
+def space_arms(_scale: str) -> list[AttentionArm]:
+    """Attention on features, and on the image."""
+    return [
+        AttentionArm("Ours-latent", "ua-backprop"),
+        AttentionArm("Ours-input", "ua-backprop", space="input"),
+    ]
+
+
+def alpha_arms() -> list[AttentionArm]:
+    """The strength of the attention from 0 to 2."""
+    stronger = [AttentionArm(f"{alpha:.1f}", "ua-backprop", alpha=alpha) for alpha in ALPHAS]
+    return [AttentionArm("0.0"), *stronger]
+
+
+def attention_arms(*, brief: bool = False) -> list[AttentionArm]:
+    """Attention that reaches a quarter of alpha (`unit`), of networks' maps and of maps that know nothing.
+
+    Args:
+        brief: only alpha 2 on features, for tables of the paper.
+    """
+    if brief:
+        return [unit_arm(method, 2.0, "latent") for method in CONTROLLED]
+    arms = [unit_arm(method, alpha, space) for space in SPACES for alpha in STRENGTHS for method in CONTROLLED]
+    return [AttentionArm("No attention"), *arms]
+
+
+def unit_arm(method: str, alpha: float, space: str) -> AttentionArm:
+    """Attention with maps divided by their highest value."""
+    label = f"{method}, unit, alpha {alpha:g}, {space}"
+    return AttentionArm(label, method, alpha=alpha, normalisation="unit", space=space)  # type: ignore[arg-type]

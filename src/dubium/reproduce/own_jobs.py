@@ -1,0 +1,49 @@
+"""Jobs of entries that the paper does not have: whether attention or anything else helps, and other networks."""
+
+from dubium.reproduce.arms import attention_arms
+from dubium.reproduce.job import CONTROL, Job, job_name
+from dubium.reproduce.rows import PaperRow, method_rows, own_rows
+from dubium.reproduce.settings import BLURRING, MITIGATION, SEEDS, options_for
+from dubium.reproduce.strategies import PLAIN, STRATEGIES
+
+DATASETS = ("mnist", "cifar-10")
+
+
+def attention_jobs(scale: str) -> list[Job]:
+    """Whether attention helps at all: stronger attention of several maps against none, over ten trainings."""
+    found = []
+    for dataset in DATASETS:
+        options = {**options_for(MITIGATION, scale, dataset), "seeds": SEEDS[scale]}
+        arms = tuple(attention_arms())
+        found.append(Job(job_name("attention", dataset), "mitigation", dataset, arms=arms, options=options))
+    return found
+
+
+def strategy_jobs(scale: str) -> list[Job]:
+    """Other ways to use doubt in training, over ten seeds, and again on ten fresh ones."""
+    found = []
+    for tag, first in (("", 0), ("again", SEEDS[scale])):
+        for dataset in DATASETS:
+            options = {**options_for(MITIGATION, scale, dataset), "seeds": SEEDS[scale], "first seed": first}
+            name = job_name("strategies", dataset, tag or "ensemble")
+            found.append(Job(name, "strategies", dataset, methods=strategy_labels(), options=options))
+    return found
+
+
+def strategy_labels() -> tuple[str, ...]:
+    """Plain training, then each strategy and its control."""
+    used = [name for name in STRATEGIES if name != PLAIN]
+    return (PLAIN, *(label for name in used for label in (name, name + CONTROL)))
+
+
+def strategy_rows() -> dict[str, PaperRow]:
+    return {label: PaperRow(label) for label in strategy_labels()}
+
+
+def ensemble_jobs(scale: str) -> list[Job]:
+    """The blurring test with another ensemble of the same dataset, to show how much depends on the networks."""
+    if scale == "smoke":
+        return []
+    options = {**options_for(BLURRING, scale, "svhn"), "kinds": ["epistemic"]}
+    methods = tuple(row.label for row in [*method_rows(scale, "Ours", "Grad").values(), *own_rows().values()])
+    return [Job("blurring-svhn@svhn-cnn", "blurring", "svhn", "svhn-cnn", methods, (), options)]

@@ -1,0 +1,178 @@
+"""The page: every table and figure of the paper, ours beside theirs, and what was not measured with its command."""
+
+from collections.abc import Iterator
+from os.path import relpath
+from pathlib import Path
+
+from dubium.files import write_atomically
+from dubium.reproduce.cells import Group, entry_groups, number_text, ours_text
+from dubium.reproduce.entries import ENTRIES, Entry
+from dubium.reproduce.figures import FIGURES
+from dubium.reproduce.findings import METRICS, finding_lines, group_title
+from dubium.reproduce.paper import average_gaps, read_paper
+from dubium.reproduce.result import read_result
+from dubium.reproduce.schemes import SCHEMES
+from dubium.reproduce.sources import source_line
+
+HEAD = """# The paper's tables and figures, measured again
+
+*{paper}.* A cell is **ours** [95 % interval] / the paper's (difference); – was not measured. Rows in italics are ours:
+`auto`, and controls, maps that know nothing of the networks. Written by `dubium reproduce page --scale {scale}` from
+the files of [{folder}]({folder}): each has its command, commit, seed, settings, processor and versions.
+
+**{measured} of the paper's {total} numbers are measured**, at scale `{scale}`: {words}
+
+## What reproduces, and what does not
+"""
+OWN_TITLES = {
+    "attention": "does stronger attention help?",
+    "strategies": "does any other use of doubt in training help?",
+}
+WORDS = {
+    "smoke": "tiny networks that were trained for a moment, on a handful of images. **They mean nothing**: this page "
+    "shows that everything runs.",
+    "cpu": "fewer images, seeds and epochs than the paper's, and partly other networks, as said below each table.",
+    "paper": "the paper's settings.",
+}
+
+
+def write_results_page(page: Path, results: Path, scale: str) -> None:
+    """Write the whole page from the results that are there."""
+    groups = {name: entry_groups(entry, results, scale) for name, entry in ENTRIES.items()}
+    cells = measured_cells([group for found in groups.values() for group in found])
+    head = HEAD.format(
+        paper=read_paper()["paper"],
+        scale=scale,
+        folder=relpath(results, page.parent),
+        words=WORDS[scale],
+        measured=sum(cells.values()),
+        total=len(cells),
+    )
+    lines = [head, *finding_lines(results, scale)]
+    for name in sorted(ENTRIES, key=paper_place):
+        lines += entry_lines(ENTRIES[name], groups[name], page, results, scale)
+    lines += figure_lines(page, results, scale)
+    lines += ["## Averages that do not follow", "", *misprint_lines(), ""]
+    write_atomically(page, "\n".join(lines))
+
+
+def measured_cells(groups: list[Group]) -> dict[tuple[str, ...], bool]:
+    """Whether each number of the paper was measured, with the networks of its entry or with others."""
+    found: dict[tuple[str, ...], bool] = {}
+    for group in groups:
+        for row, cells in group.rows.items():
+            for metric, cell in zip(group.metrics, cells, strict=True) if row not in group.own else ():
+                key = (group.table, group.name, row, metric)
+                found[key] = found.get(key, False) or cell.ours is not None
+    return found
+
+
+def paper_place(name: str) -> int:
+    """Where an entry's table is in the paper; those of ours come last."""
+    tables = list(read_paper()["tables"])
+    return min((tables.index(table) for table in ENTRIES[name].tables), default=len(tables))
+
+
+def entry_lines(entry: Entry, groups: list[Group], page: Path, results: Path, scale: str) -> Iterator[str]:
+    """The tables of one entry."""
+    if not entry.tables:
+        yield from own_entry_lines(entry, results, scale)
+    for name in entry.tables:
+        table = read_paper()["tables"][name]
+        yield f"## {table['where']}: {table['title'][0].lower()}{table['title'][1:]}\n"
+        for group in (group for group in groups if group.table == name):
+            yield from group_lines(group, page, results, scale)
+        yield from average_lines(name, [group for group in groups if group.table == name and not group.tag])
+
+
+def group_lines(group: Group, page: Path, results: Path, scale: str) -> Iterator[str]:
+    """One dataset's table, and where its numbers come from."""
+    if group.name:
+        yield f"### {group_title(group.name)}{f': other networks or images ({group.tag})' if group.tag else ''}\n"
+    yield "| | " + " | ".join(METRICS.get(metric, metric) for metric in group.metrics) + " |"
+    yield "|---" * (1 + len(group.metrics)) + "|"
+    for row, cells in group.rows.items():
+        name = f"*{row}*" if row in group.own else row
+        yield f"| {name} | " + " | ".join(cell.text() for cell in cells) + " |"
+    yield ""
+    for content in group.results:
+        yield source_line(content, page, results)
+    if any(cell.ours is None for cell in group.cells()) and not group.tag:
+        dataset = f" --dataset {command_dataset(group.name)}" if group.name else ""
+        command = f"dubium reproduce {group.entry} --scale {scale}{dataset}"
+        yield f"- What is missing was not reached in the time: `{command}`."
+    yield ""
+
+
+def command_dataset(group: str) -> str:
+    """The dataset of a group such as `mnist-200`."""
+    return group if group in ("cifar-10", "cifar-100") else group.rpartition("-")[0] or group
+
+
+def average_lines(name: str, groups: list[Group]) -> Iterator[str]:
+    """The paper's averages beside ours, where every column of ours was measured."""
+    averages = read_paper()["tables"][name]["averages"]
+    if not averages:
+        return
+    yield "### Average\n"
+    yield "| | " + " | ".join(METRICS.get(label, label.upper()) for label in averages) + " |"
+    yield "|---" * (1 + len(averages)) + "|"
+    for row in read_paper()["tables"][name]["rows"]:
+        cells = []
+        for average in averages.values():
+            found = [
+                cell.ours
+                for group in groups
+                for metric, cell in zip(group.metrics, group.rows[row], strict=True)
+                if f"{group.name}/{metric}" in average["columns"]
+            ]
+            known = [each["value"] for each in found if each is not None]
+            ours = f"**{number_text(sum(known) / len(known))}**" if known and len(known) == len(found) else "–"
+            cells.append(f"{ours} / {number_text(average['printed'][row])}")
+        yield f"| {row} | " + " | ".join(cells) + " |"
+    yield ""
+
+
+def own_entry_lines(entry: Entry, results: Path, scale: str) -> Iterator[str]:
+    """A table that the paper does not have."""
+    rows = entry.own(scale)
+    if not rows:
+        return
+    yield f"## Ours: {OWN_TITLES[entry.name]}\n"
+    for job in entry.jobs(scale):
+        yield f"### {group_title(job.dataset)}{', fresh seeds' * job.name.endswith('again')}\n"
+        content = read_result(results, job.name)
+        if content is None:
+            yield f"Not reached in the time: `dubium reproduce {entry.name} --scale {scale} --dataset {job.dataset}`.\n"
+            continue
+        yield "| | accuracy | NLL |"
+        yield "|---|---|---|"
+        for label, found in content["results"].items():
+            yield f"| *{label}* | {ours_text(found['accuracy'])} | {ours_text(found['nll'])} |"
+        yield ""
+
+
+def figure_lines(page: Path, results: Path, scale: str) -> Iterator[str]:
+    """Every figure: drawn again, or a scheme."""
+    for name, about in read_paper()["figures"].items():
+        yield f"## {about['where']}: {about['title'][0].lower()}{about['title'][1:]}\n"
+        if name in SCHEMES:
+            yield SCHEMES[name]
+            continue
+        for job in FIGURES[name].jobs(scale):
+            content = read_result(results, job.name)
+            if content is None:
+                command = f"dubium reproduce {name} --scale {scale} --dataset {job.dataset}"
+                yield f"- {group_title(job.dataset)}: not reached in the time: `{command}`.\n"
+                continue
+            for picture in content["pictures"]:
+                yield f"![{about['title']}, {group_title(job.dataset)}]({relpath(results / picture, page.parent)})\n"
+            yield source_line(content, page, results) + "\n"
+
+
+def misprint_lines() -> list[str]:
+    """The averages that the paper prints although its rows have others."""
+    return [
+        f"- {gap.table}, {gap.row}, {gap.average}: printed {gap.printed:g}, its columns give {gap.follows:g}."
+        for gap in average_gaps()
+    ]

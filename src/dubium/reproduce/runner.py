@@ -1,0 +1,123 @@
+"""Run the jobs of entries: those whose result is missing or was made with other settings, one after the other."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from dubium.data.find import data_folders, find_files
+from dubium.errors import MissingExtraError
+from dubium.reproduce.entries import ENTRIES, Entry
+from dubium.reproduce.figures import FIGURES
+from dubium.reproduce.job import Job
+from dubium.reproduce.measures import MEASURES
+from dubium.reproduce.networks import describe_networks, is_at_hand
+from dubium.reproduce.result import read_result, write_result
+from dubium.reproduce.settings import MINUTES
+from dubium.reproduce.study import Study
+
+ALL = "all"
+DONE, CHANGED, MISSING = "done", "made with other settings", "missing"
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """What is known of a job: whether its result is there, and the seconds it took or will take."""
+
+    entry: str
+    job: Job
+    state: str
+    seconds: float | None
+
+
+def entry_names() -> list[str]:
+    """Names of all tables and figures."""
+    return [*ENTRIES, *FIGURES]
+
+
+def entry_jobs(name: str, scale: str, datasets: Sequence[str] = ()) -> Iterator[tuple[str, Job]]:
+    """The jobs of one entry, or of all of them, on all datasets or on some."""
+    entries: dict[str, Entry] = {**ENTRIES, **FIGURES}
+    for entry in entries.values() if name == ALL else [entries[name]]:
+        for job in entry.jobs(scale):
+            if not datasets or job.dataset in datasets:
+                yield entry.name, job
+
+
+def job_status(entry: str, job: Job, scale: str, results: Path) -> JobStatus:
+    """Compare a job with the result that is there, without computing anything."""
+    found = read_result(results, job.name)
+    if found is None:
+        return JobStatus(entry, job, MISSING, estimated_seconds(job, scale))
+    state = DONE if found.get("fingerprint") == job_fingerprint(job, scale) else CHANGED
+    return JobStatus(entry, job, state, found.get("seconds"))
+
+
+def job_fingerprint(job: Job, scale: str) -> str:
+    networks = describe_networks(job.dataset, job.networks, scale) if job.dataset else {}
+    return job.fingerprint(scale, networks)
+
+
+def estimated_seconds(job: Job, scale: str) -> float | None:
+    """A guess for one core; None at scale `paper`, which was not run here."""
+    if scale == "smoke":
+        return 3.0
+    minutes = MINUTES.get(job.measure, {}).get(job.dataset, 1.0)
+    return 60.0 * minutes * max(1, len(job.methods) + len(job.arms)) if scale == "cpu" else None
+
+
+def check_data(statuses: Sequence[JobStatus], scale: str) -> None:
+    """Raise `DataNotFoundError` before anything is computed, where a dataset is missing that a job will need."""
+    names = [status.job.dataset for status in statuses if status.state != DONE and status.job.dataset]
+    for name in dict.fromkeys(names) if scale != "smoke" else ():
+        for split in ("train", "test"):
+            find_files(name, split, data_folders())
+
+
+def disk_bytes(jobs: Sequence[Job]) -> int:
+    """About what maps and curves of some jobs take: float32 maps of each image and method, and JSON curves."""
+    total = 0
+    for job in jobs:
+        images = int(job.options.get("images", 500))
+        total += images * 32 * 32 * 8 * max(1, len(job.methods) + len(job.arms) // 3)
+    return total
+
+
+def measure_jobs(
+    study: Study, jobs: Sequence[tuple[str, Job]], results: Path, on_done: Callable[[JobStatus], Any]
+) -> list[JobStatus]:
+    """Measure what is missing or has changed; a result's file appears as soon as its job is done."""
+    found = []
+    for entry, job in jobs:
+        status = job_status(entry, job, study.scale, results)
+        if status.state != DONE:
+            status = measure_job(study, entry, job, results)
+            on_done(status)
+        found.append(status)
+    return found
+
+
+def measure_job(study: Study, entry: str, job: Job, results: Path) -> JobStatus:
+    """Measure a job and write its result; one that needs a library that is not installed is left out."""
+    start = perf_counter()
+    try:
+        summary = MEASURES[job.measure](study, job)
+    except MissingExtraError as error:
+        return JobStatus(entry, job, f"left out: {error}", None)
+    seconds = round(perf_counter() - start, 1)
+    write_result(results, job, summary, job_facts(study, entry, job, seconds))
+    return JobStatus(entry, job, DONE, seconds)
+
+
+def job_facts(study: Study, entry: str, job: Job, seconds: float) -> dict[str, Any]:
+    """What a result's file says besides its numbers."""
+    return {
+        "entry": entry,
+        "fingerprint": job_fingerprint(job, study.scale),
+        "command": f"dubium reproduce {entry} --scale {study.scale}" + f" --dataset {job.dataset}" * bool(job.dataset),
+        "scale": study.scale,
+        "seed": 0,
+        "seconds": seconds,
+        "images": "of the dataset" if not job.dataset or is_at_hand(job.dataset) else "drawn: it is not at hand",
+    }

@@ -1,0 +1,49 @@
+"""How much each scale measures; what is not here is as the protocols' own scale says. The page names it all."""
+
+from collections.abc import Mapping
+from typing import Any
+
+DATASETS = ("mnist", "svhn", "cifar-10", "cifar-100")
+"""Of the paper."""
+
+BLURRING: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "cpu": {
+        "mnist": {"images": 50, "step": 0.5},
+        "svhn": {"images": 50, "step": 0.5},
+        "cifar-10": {"images": 20, "step": 1.0, "candidates": 2000},
+        "cifar-100": {"images": 10, "step": 1.0, "candidates": 1000},
+    },
+    "smoke": {name: {"images": 2, "candidates": 16, "step": 10.0} for name in DATASETS},
+}
+ANOMALY: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "cpu": {
+        "cifar-10": {"images": 50, "candidates": 500},
+        "cifar-100": {"images": 20, "candidates": 200},
+        "svhn": {"images": 100, "candidates": 1000},
+    },
+    "smoke": {name: {"images": 2, "candidates": 6} for name in DATASETS},
+}
+MITIGATION: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "cpu": {
+        "mnist": {"images": 500, "epochs": 30, "test_images": 2000, "seeds": 3},
+        "cifar-10": {"images": 1000, "epochs": 20, "test_images": 2000, "seeds": 3},
+        "svhn": {"images": 2000, "epochs": 20, "test_images": 2000, "seeds": 3},
+        "cifar-100": {"images": 4000, "epochs": 15, "test_images": 2000, "seeds": 3},
+    },
+    "smoke": {name: {"images": 12, "epochs": 1, "test_images": 16, "seeds": 1} for name in DATASETS},
+}
+RUNTIME: Mapping[str, Mapping[str, Any]] = {"smoke": {"repeats": 1}, "cpu": {"repeats": 5}, "paper": {"repeats": 20}}
+SEEDS = {"smoke": 1, "cpu": 10, "paper": 10}
+"""Trainings of each arm where the question is whether attention helps at all."""
+
+MINUTES: Mapping[str, Mapping[str, float]] = {
+    "blurring": {"mnist": 2, "svhn": 2, "cifar-10": 4, "cifar-100": 8},
+    "anomaly": {"svhn": 1, "cifar-10": 2, "cifar-100": 5},
+    "mitigation": {"mnist": 1.3, "cifar-10": 3, "svhn": 6, "cifar-100": 12},
+}
+"""Minutes of one core at scale `cpu`, for one method, or one arm with all its seeds: a guess until it is measured."""
+
+
+def options_for(table: Mapping[str, Mapping[str, Mapping[str, Any]]], scale: str, dataset: str) -> dict[str, Any]:
+    """A measure's options; none at scale `paper`, where the protocol's own are the paper's."""
+    return dict(table.get(scale, {}).get(dataset, {}))

@@ -1,0 +1,36 @@
+"""Where numbers of the page come from: one line for each result file."""
+
+from collections.abc import Iterator, Mapping
+from os.path import relpath
+from pathlib import Path
+from typing import Any
+
+
+def source_line(content: Mapping[str, Any], page: Path, results: Path) -> str:
+    """File, command, settings, networks, machine and time of one result."""
+    link = relpath(results / f"{content['job']}.json", page.parent)
+    parts = [f"[{content['job']}]({link}): `{content['command']}`", *setting_words(content["settings"])]
+    if content.get("images", "").startswith("drawn"):
+        parts.append("**drawn images, since the dataset was not at hand**")
+    machine = content.get("machine") or {}
+    parts.append(f"{machine.get('processor')}, {machine.get('threads')} of {machine.get('cores')} cores")
+    if content.get("seconds") is not None:
+        parts.append(f"{content['seconds'] / 60:.1f} min")
+    return "- " + "; ".join([*parts, *content.get("notes", ())]) + "."
+
+
+def setting_words(settings: Mapping[str, Any]) -> Iterator[str]:
+    """The settings that change numbers, and the networks."""
+    for name in ("images", "candidates", "step", "seeds", "test_images", "repeats"):
+        if settings.get(name) is not None:
+            yield f"{name.replace('_', ' ')} {settings[name]:g}"
+    if "recipe" in settings:
+        yield f"{settings['recipe']['epochs']} epochs"
+    about = settings.get("posterior")
+    if about:
+        architecture = about.get("architecture") or {}
+        first = architecture[0] if isinstance(architecture, list) else architecture
+        test = about.get("test") or {}
+        accuracy = f", {test['accuracy']:.1%} of the test images right" if test.get("accuracy") else ""
+        origin = f"public {about['public']}" if "public" in about else about.get("trained", "")
+        yield f"{about['members']} networks ({first.get('name', 'tiny')}{accuracy}; {origin})"

@@ -1,0 +1,117 @@
+"""What a shard of results must be like before its rows are believed; a file of others may be anything."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from dubium.errors import FileFormatError
+from dubium.kinds import KINDS
+from dubium.reading import open_regular_file
+from dubium.seals import LARGEST
+
+GROUP = 2**31  # bytes of a row group: 32 MiB, and the maps of an image of 100 million pixels
+NUMBERS = GROUP // 4
+TEXTS = 2**28  # bytes of names and settings in a footer
+REQUIRED = ("id", "prediction", "probs", "members", *KINDS, "height", "width")
+ADDED = ("regions", "advice")  # in format 2
+MAPS = tuple(f"map_{kind}" for kind in KINDS)
+
+
+def read_groups(file: Path, schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[pa.Table]:
+    """The row groups of a shard, one at a time: pages verified, values checked."""
+    try:
+        with open_regular_file(file, most=LARGEST) as source, open_parquet(source) as parquet:
+            check_layout(parquet, schema)
+            for group in range(parquet.num_row_groups):
+                there = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
+                table = parquet.read_row_group(group, columns=there)
+                check_rows(table)
+                yield table
+    except FileFormatError:
+        raise
+    except Exception as error:  # what Arrow raises depends on the byte that is wrong
+        raise FileFormatError(f"{file} is damaged ({error!s:.300}). Delete it and run the command again.") from error
+
+
+def open_parquet(source: Any) -> pq.ParquetFile:
+    """An open file as Parquet; its page checksums are compared, where it has some."""
+    limits = {"thrift_string_size_limit": TEXTS, "thrift_container_size_limit": 10**6}
+    return pq.ParquetFile(source, page_checksum_verification=True, **limits)
+
+
+def check_layout(parquet: pq.ParquetFile, schema: pa.Schema) -> None:
+    """Raise an error unless columns and types are a shard's, and no row group is larger than one can be."""
+    found = parquet.schema_arrow
+    first = [field for field in schema if field.name not in ADDED]  # the columns of the first format
+    if list(found.remove_metadata()) not in (list(schema), first):
+        odd = [f"{field.name}: {field.type}" for field in found if field.name not in schema.names]
+        odd += [f"{f.name}: {f.type}" for f in found if f.name in schema.names and f.type != schema.field(f.name).type]
+        raise ValueError(f"the columns are not those of results: {', '.join(odd) or 'some are missing or twice'}")
+    for index in range(parquet.num_row_groups):
+        group = parquet.metadata.row_group(index)
+        columns = [group.column(place) for place in range(group.num_columns)]
+        size, values = sum(c.total_uncompressed_size for c in columns), sum(c.num_values for c in columns)
+        if not (0 <= size <= GROUP and 0 <= values <= NUMBERS and 0 <= group.num_rows <= NUMBERS):
+            raise ValueError(f"a row group of {size:,} bytes and {values:,} values, more than results have")
+
+
+def check_rows(table: pa.Table) -> None:
+    """Raise an error unless the values of each row fit each other; columns that were not read are not missed."""
+    table.validate(full=True)
+    there = {name: table[name].combine_chunks() for name in table.column_names}
+    for name in (name for name in REQUIRED if name in there):
+        if there[name].null_count:
+            raise ValueError(f"{name} is missing in a row")
+    for name in (name for name in KINDS if name in there):
+        check_finite(name, there[name])
+    if "probs" in there and len(table):
+        check_probabilities(there)
+    if "label" in there and (pc.min(there["label"]).as_py() or 0) < 0:
+        raise ValueError("a label below 0")
+    if {"height", "width"} <= there.keys():
+        check_sizes(there)
+
+
+def check_probabilities(there: Mapping[str, pa.Array]) -> None:
+    """Raise an error unless all rows have as many probabilities, and the prediction is one of their classes."""
+    sizes = pc.list_value_length(there["probs"])
+    classes = pc.max(sizes).as_py()
+    if pc.min(sizes).as_py() != classes or classes < 2:
+        raise ValueError("rows of different numbers of classes, or of fewer than two")
+    check_finite("probs", there["probs"].flatten())
+    if "members" in there:
+        members = there["members"]
+        inner = members.flatten()
+        if pc.min(pc.list_value_length(members)).as_py() < 1 or inner.null_count:
+            raise ValueError("members are missing in a row")
+        if pc.min_max(pc.list_value_length(inner)).as_py() != {"min": classes, "max": classes}:
+            raise ValueError("members with other classes than their mean")
+        check_finite("members", inner.flatten())
+    if "prediction" in there:
+        ends = pc.min_max(there["prediction"]).as_py()
+        if not 0 <= ends["min"] <= ends["max"] < classes:
+            raise ValueError(f"a prediction that is not one of {classes} classes")
+
+
+def check_sizes(there: Mapping[str, pa.Array]) -> None:
+    """Raise an error unless each map has as many numbers as its image has pixels."""
+    height, width = (there[name].to_numpy().astype(np.int64) for name in ("height", "width"))
+    if len(height) and min(height.min(), width.min()) < 1:
+        raise ValueError("an image without pixels")
+    for name in (name for name in MAPS if name in there):
+        sizes = pc.list_value_length(there[name]).to_pylist()
+        if any(size is not None and size != pixels for size, pixels in zip(sizes, height * width, strict=True)):
+            raise ValueError(f"{name} has not the size of its image")
+        if there[name].flatten().null_count:
+            raise ValueError(f"{name} has pixels without a number")
+
+
+def check_finite(name: str, values: pa.Array) -> None:
+    """Raise an error where a number is missing, infinite or NaN."""
+    if values.null_count or not np.isfinite(values.to_numpy()).all():
+        raise ValueError(f"{name} is not a number in a row")

@@ -1,0 +1,69 @@
+"""`dubium reproduce` itself."""
+
+import pytest
+from typer.testing import CliRunner
+
+from dubium.cli import app
+from dubium.reproduce.paper import read_paper
+
+
+@pytest.fixture(autouse=True)
+def nothing_at_hand(tmp_path, monkeypatch):
+    monkeypatch.setenv("DUBIUM_DATA", "")
+    monkeypatch.setenv("DUBIUM_MODELS", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def call(*args):
+    return CliRunner().invoke(app, ["reproduce", *args])
+
+
+def test_list_shows_what_is_missing_and_computes_nothing(tmp_path):
+    found = call("random", "--scale", "cpu", "--list", "--out", str(tmp_path / "out"))
+    assert found.exit_code == 0
+    assert "random-mnist" in found.output
+    assert "missing" in found.output
+    assert "about" in found.output
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_dataset_is_exit_2_with_what_to_do(tmp_path):
+    found = call("random", "--scale", "cpu", "--out", str(tmp_path / "out"))
+    assert found.exit_code == 2
+    assert "dubium data get mnist" in found.output
+    assert "DUBIUM_DATA" in found.output
+
+
+def test_an_unknown_table_is_exit_2_with_the_nearest(tmp_path):
+    found = call("blurrin", "--out", str(tmp_path))
+    assert found.exit_code == 2
+    assert "Did you mean 'blurring'" in found.output
+
+
+def test_one_table_at_smoke_scale_and_again(tmp_path):
+    out = tmp_path / "out"
+    found = call("random", "--scale", "smoke", "--dataset", "mnist", "--out", str(out))
+    assert found.exit_code == 0, found.output
+    assert "random-mnist: " in found.output
+    page = (out / "smoke" / "results.md").read_text()
+    assert "They mean nothing" in page
+    assert "drawn images" in page
+    again = call("random", "--scale", "smoke", "--dataset", "mnist", "--out", str(out))
+    assert "random-mnist: " not in again.output
+    listed = call("random", "--scale", "smoke", "--dataset", "mnist", "--out", str(out), "--list")
+    assert "done" in listed.output
+
+
+@pytest.mark.slow
+def test_all_of_it_at_smoke_scale(tmp_path):
+    """Within 5 minutes on two cores: every number of the paper but those of libraries that are not installed."""
+    out = tmp_path / "out"
+    found = call("all", "--scale", "smoke", "--out", str(out))
+    assert found.exit_code == 0, found.output
+    page = (out / "smoke" / "results.md").read_text()
+    total = sum(len(t["rows"]) * len(t["columns"]) for t in read_paper()["tables"].values())
+    assert f"of the paper's {total} numbers are measured" in page
+    left_out = 4 * found.output.count("left out") // 2  # Laplace: two numbers for each of two datasets
+    assert f"**{total - left_out} of" in page
+    assert page.count("![") == 13
+    assert "not reached in the time" not in page or left_out

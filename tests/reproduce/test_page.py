@@ -1,0 +1,140 @@
+"""The page, from results that are made by hand."""
+
+import json
+
+import pytest
+
+from dubium.errors import FileFormatError
+from dubium.reproduce.cells import Cell, entry_groups
+from dubium.reproduce.entries import ENTRIES
+from dubium.reproduce.page import write_results_page
+from dubium.reproduce.paper import read_paper
+from dubium.reproduce.readme import fill_readme
+
+
+def result(job, results, **more):
+    return {
+        "job": job,
+        "entry": job.partition("-")[0],
+        "command": f"dubium reproduce {job}",
+        "scale": "cpu",
+        "settings": {"images": 50},
+        "results": results,
+        "comparisons": [],
+        "pictures": [],
+        "machine": {"processor": "a processor", "cores": 2, "threads": 1},
+        "seconds": 90,
+        **more,
+    }
+
+
+def interval(value):
+    return {"value": value, "low": value - 0.1, "high": value + 0.1}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    folder = tmp_path / "results"
+    folder.mkdir()
+    found = {"murr@2%": interval(0.5), "auc-urr@2%": interval(0.7)}
+    rows = {"ua-backprop": found, "random": found, "blur-path": found}
+    (folder / "random-mnist.json").write_text(json.dumps(result("random-mnist", rows)))
+    return folder
+
+
+def page_of(folder, scale="cpu"):
+    page = folder.parent / "results.md"
+    write_results_page(page, folder, scale)
+    return page.read_text()
+
+
+def test_a_cell_has_our_number_its_interval_the_papers_and_the_difference(folder):
+    text = page_of(folder)
+    assert "| Ours | **.500** [.400, .600] / .648 (−.148) | **.700** [.600, .800] / .667 (+.033) |" in text
+    assert "| Random | **.500** [.400, .600] / .023 (+.477) |" in text
+    assert "| *auto (blur-path)* | **.500** [.400, .600] |" in text
+
+
+def test_no_row_of_the_paper_is_missing_and_what_is_not_measured_has_its_command(folder):
+    text = page_of(folder)
+    for name, table in read_paper()["tables"].items():
+        assert f"## {table['where']}: " in text, name
+        for row in table["rows"]:
+            assert f"\n| {row} | " in text, (name, row)
+    for figure in read_paper()["figures"].values():
+        assert f"## {figure['where']}: " in text
+    assert "| Ours | – / .625 | – / .526 |" in text
+    assert "`dubium reproduce random --scale cpu --dataset svhn`" in text
+    assert "`dubium reproduce vary-n --scale cpu --dataset cifar-10`" in text
+    assert "**4 of the paper's 632 numbers are measured**" in text
+
+
+def test_every_number_is_traced_to_its_file(folder):
+    text = page_of(folder)
+    line = "[random-mnist](results/random-mnist.json): `dubium reproduce random-mnist`; images 50; a processor, 1 of 2"
+    assert line in text
+
+
+def test_the_four_averages_that_do_not_follow_are_listed(folder):
+    assert "anomaly, CLUE, ada: printed 0.114, its columns give 0.144." in page_of(folder)
+
+
+def test_drawn_images_are_said(folder):
+    path = folder / "random-mnist.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "images": "drawn: it is not at hand"}))
+    assert "drawn images" in page_of(folder)
+
+
+def test_per_cent_where_the_paper_prints_per_cent(folder):
+    found = {"accuracy": {"value": 0.9, "low": 0.89, "high": 0.91}, "nll": interval(0.3)}
+    (folder / "kinds-mnist.json").write_text(json.dumps(result("kinds-mnist", {"Epistemic": found})))
+    assert "| Epistemic | **90.00** [89.00, 91.00] / 91.95 (−1.95) | **.300** [.200, .400] / .287" in page_of(folder)
+    (folder / "space-mnist.json").write_text(json.dumps(result("space-mnist", {"Ours-latent": found})))
+    assert "| Ours-latent | **.900** [.890, .910] / .920 (−.020) |" in page_of(folder)
+
+
+def test_other_networks_get_a_table_of_their_own_with_the_same_methods_only(folder):
+    rows = {"ua-backprop": {"murr@2%": interval(0.1)}, "ig:start=blur:steps=5": {"murr@2%": interval(0.9)}}
+    rows["blur-ig:steps=20"] = {"murr@2%": interval(0.4)}
+    (folder / "blurring-svhn@other.json").write_text(json.dumps(result("blurring-svhn@other", rows)))
+    group = next(g for g in entry_groups(ENTRIES["blurring"], folder, "cpu") if g.tag)
+    assert list(group.rows) == ["Ours", "Blur IG"]
+    assert "### SVHN: other networks or images (other)" in page_of(folder)
+
+
+def test_a_property_that_differs_from_the_papers_is_bold():
+    assert Cell({"value": 0.25, "holds": False}, "Yes").text() == "**no (0.25) / yes**"
+    assert Cell({"value": 0.25, "holds": True}, "Yes*").text() == "yes (0.25) / yes*"
+    assert Cell({"value": 0.25, "holds": True}, None).text() == "yes (0.25)"
+
+
+def test_ranks_are_among_the_methods_that_were_measured(folder):
+    rows = {"ua-backprop": {"murr@2%": interval(0.3)}, "grad": {"murr@2%": interval(0.4)}}
+    for metrics in rows.values():
+        metrics |= {name: interval(0.5) for name in ("murr@5%", "auc-urr@2%", "auc-urr@5%")}
+    (folder / "blurring-mnist.json").write_text(json.dumps(result("blurring-mnist", rows)))
+    assert "| MNIST, MURR at 2 % | 2 of 2 (1) | **.300** [.200, .400] / .648 (−.348) | Grad .400 | – | – |" in page_of(
+        folder
+    )
+
+
+def test_whether_attention_helps_is_said_with_its_interval(folder):
+    row = {"metric": "accuracy", "a": "No attention", "b": "Ours", "difference": 0.01, "low": -0.02, "high": 0.04}
+    content = result("mitigation-mnist", {}, comparisons=[row])
+    (folder / "mitigation-mnist.json").write_text(json.dumps(content))
+    assert "MNIST −1.00 [−4.00, +2.00]" in page_of(folder)
+
+
+def test_a_readme_gets_the_short_table_between_its_markers_and_nothing_else_changes(folder):
+    readme = folder.parent / "README.md"
+    readme.write_text("before\n<!-- reproduce -->\nan earlier table\n<!-- end -->\nafter\n<!-- end -->\n")
+    fill_readme(readme, folder, "cpu")
+    text = readme.read_text()
+    assert text.startswith("before\n<!-- reproduce -->\n\nOf ")
+    assert text.endswith("|\n\n<!-- end -->\nafter\n<!-- end -->\n")
+    assert "an earlier table" not in text
+    fill_readme(readme, folder, "cpu")
+    assert readme.read_text() == text
+    readme.write_text("no marker")
+    with pytest.raises(FileFormatError, match="no place"):
+        fill_readme(readme, folder, "cpu")

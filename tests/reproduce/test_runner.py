@@ -1,0 +1,119 @@
+"""Jobs are measured once; a changed setting measures again what depends on it."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from dubium.errors import DataNotFoundError, MissingExtraError
+from dubium.reproduce import mitigation
+from dubium.reproduce.job import AttentionArm, Job
+from dubium.reproduce.measures import MEASURES
+from dubium.reproduce.networks import draw_images, open_data
+from dubium.reproduce.runner import CHANGED, DONE, MISSING, check_data, job_status, measure_jobs
+from dubium.reproduce.study import Study
+
+JOB = Job("a-mnist", "blurring", "mnist", methods=("grad",), options={"images": 2})
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    found = []
+
+    def measure(study, job):
+        found.append(job.name)
+        return {"protocol": "blurring", "settings": {}, "versions": {}, "results": {"grad": {}}, "notes": []}
+
+    monkeypatch.setitem(MEASURES, "blurring", measure)
+    return found
+
+
+def run(folder, *jobs):
+    return measure_jobs(Study("smoke", folder), [("a", job) for job in jobs], folder, lambda status: None)
+
+
+def test_a_job_is_measured_once(tmp_path, calls):
+    assert [status.state for status in run(tmp_path, JOB)] == [DONE]
+    assert [status.state for status in run(tmp_path, JOB)] == [DONE]
+    assert calls == ["a-mnist"]
+
+
+def test_a_changed_setting_measures_again_only_what_depends_on_it(tmp_path, calls):
+    other = replace(JOB, name="b-mnist")
+    run(tmp_path, JOB, other)
+    changed = replace(JOB, options={"images": 3})
+    assert job_status("a", changed, "smoke", tmp_path).state == CHANGED
+    run(tmp_path, changed, other)
+    assert calls == ["a-mnist", "b-mnist", "a-mnist"]
+
+
+def test_status_of_a_job_without_result(tmp_path):
+    assert job_status("a", JOB, "smoke", tmp_path).state == MISSING
+
+
+def test_a_result_can_be_traced_and_names_no_path(tmp_path, calls):
+    run(tmp_path, JOB)
+    text = (tmp_path / "a-mnist.json").read_text()
+    content = json.loads(text)
+    assert content["command"] == "dubium reproduce a --scale smoke --dataset mnist"
+    assert {"commit", "seed", "scale", "seconds", "fingerprint", "versions"} <= content.keys()
+    assert {"processor", "cores", "threads"} <= content["machine"].keys()
+    assert str(tmp_path) not in text
+
+
+def test_a_job_without_its_library_is_left_out_and_the_others_run(tmp_path, calls, monkeypatch):
+    def fail(study, job):
+        raise MissingExtraError("no such library")
+
+    monkeypatch.setitem(MEASURES, "runtime", fail)
+    first, second = run(tmp_path, Job("c", "runtime", "mnist"), JOB)
+    assert first.state == "left out: no such library"
+    assert second.state == DONE
+    assert not (tmp_path / "c.json").exists()
+
+
+def test_missing_data_is_said_before_anything_is_computed(tmp_path, monkeypatch):
+    monkeypatch.setenv("DUBIUM_DATA", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    statuses = [job_status("a", JOB, "smoke", tmp_path)]
+    check_data(statuses, "smoke")
+    with pytest.raises(DataNotFoundError, match=r"dubium data get mnist.*DUBIUM_DATA"):
+        check_data(statuses, "cpu")
+
+
+def test_drawn_images_have_the_datasets_shape_and_are_the_same_each_time(tmp_path, monkeypatch):
+    monkeypatch.setenv("DUBIUM_DATA", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    data = open_data("cifar-100", "test", "smoke")
+    assert data.shape == (3, 32, 32)
+    assert len(data.classes) == 100
+    assert torch.equal(data.images, draw_images("cifar-100", "test").images)
+    assert not torch.equal(data.images, draw_images("cifar-100", "train").images[: len(data)])
+    with pytest.raises(DataNotFoundError):
+        open_data("cifar-100", "test", "cpu")
+
+
+def test_arms_of_two_tables_are_trained_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("DUBIUM_DATA", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    trained = []
+
+    def train_arm(data, maps, test, *, recipe, attention, seed):
+        trained.append((None if maps is None else "maps", attention.alpha, seed))
+        return {"accuracy": 0.5 + 0.1 * seed, "nll": 1.0, "ece": 0.0}
+
+    monkeypatch.setattr(mitigation, "train_arm", train_arm)
+    options = {"images": 6, "epochs": 1, "test_images": 6, "seeds": 2}
+    none, weak, strong = (
+        AttentionArm("No attention"),
+        AttentionArm("Ours", "random"),
+        AttentionArm("Strong", "random", alpha=2.0),
+    )
+    study = Study("smoke", tmp_path)
+    first = MEASURES["mitigation"](study, Job("m", "mitigation", "mnist", arms=(none, weak), options=options))
+    assert first["results"]["Ours"]["accuracy"]["value"] == pytest.approx(0.55)
+    assert len(trained) == 4
+    again = Job("n", "mitigation", "mnist", arms=(replace(none, label="0.0"), weak, strong), options=options)
+    MEASURES["mitigation"](study, again)
+    assert trained[4:] == [("maps", 2.0, 0), ("maps", 2.0, 1)]

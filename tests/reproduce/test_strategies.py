@@ -1,0 +1,115 @@
+"""Uses of doubt in training, with networks that are watched instead of trained."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from dubium.data import Dataset
+from dubium.reproduce import strategies
+from dubium.reproduce.own_jobs import strategy_labels
+from dubium.reproduce.strategies import (
+    STRATEGIES,
+    Trial,
+    train_on_chosen_images,
+    train_with_blurred_pixels,
+    train_with_weights,
+    two_copies_objective,
+    weighted_objective,
+)
+from dubium.training.recipe import Recipe
+
+
+def dataset(count, start=0):
+    images = torch.rand(count, 1, 8, 8, generator=torch.Generator().manual_seed(start))
+    return Dataset(images, torch.arange(start, start + count) % 2, ("a", "b"), "mine", "train")
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """The data of every training; doubt is the mean brightness of an image."""
+    found = []
+
+    def train_on(trial, data, objective=None):
+        found.append((data, objective))
+        return torch.nn.Identity()
+
+    monkeypatch.setattr(strategies, "train_on", train_on)
+    monkeypatch.setattr(strategies, "train_ensemble", lambda trial, data: [])
+    monkeypatch.setattr(strategies, "scorer", lambda posterior: lambda x: x.mean((1, 2, 3)))
+    return found
+
+
+def trial(*, is_control=False):
+    return Trial(dataset(6), dataset(20, 100), Recipe(epochs=1), 0, is_control)
+
+
+def test_weights_follow_the_rank_of_doubt_and_their_control_is_the_same_weights_shuffled(watched):
+    train_with_weights(trial())
+    train_with_weights(trial(is_control=True))
+    weights, shuffled = (data.images[:, -1, 0, 0] for data, _ in watched)
+    order = dataset(6).images.mean((1, 2, 3)).argsort()
+    assert torch.allclose(weights[order], torch.linspace(0.5, 1.5, 6))
+    assert torch.allclose(shuffled.sort().values, torch.linspace(0.5, 1.5, 6))
+    assert not torch.equal(weights, shuffled)
+
+
+def test_chosen_images_are_the_most_doubtful_of_the_pool_and_the_first_half_stays(watched):
+    train_on_chosen_images(trial())
+    data, _ = watched[0]
+    pool = dataset(20, 100)
+    order = pool.images.mean((1, 2, 3)).argsort(descending=True)[:3]
+    assert torch.equal(data.images[:3], dataset(6).images[:3])
+    assert torch.equal(data.images[3:], pool.images[order])
+    assert torch.equal(data.labels[3:], pool.labels[order])
+
+
+def test_the_control_of_a_choice_has_as_many_images(watched):
+    train_on_chosen_images(trial(is_control=True))
+    assert len(watched[0][0]) == 6
+
+
+def test_blurred_copies_differ_in_the_highest_pixels_only(watched, monkeypatch):
+    top_row = torch.zeros(6, 8, 8)
+    top_row[:, 0, :] = 1.0
+    found = SimpleNamespace(maps={"epistemic": top_row})
+    monkeypatch.setattr(strategies, "explain", lambda *args, **options: found)
+    monkeypatch.setattr(strategies, "BLURRED", 8 / 64)
+    train_with_blurred_pixels(trial())
+    x, blurred = watched[0][0].images.chunk(2, 1)
+    assert torch.equal(x[:, :, 1:], blurred[:, :, 1:])
+    assert (x[:, :, 0] != blurred[:, :, 0]).all()
+
+
+def test_weighted_objective():
+    x, labels = dataset(4).images, torch.tensor([0, 1, 0, 1])
+    weights = torch.tensor([0.5, 1.0, 1.5, 1.0])
+    stacked = torch.cat([x, weights.view(-1, 1, 1, 1).expand(-1, 1, 8, 8)], 1)
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    loss, _ = weighted_objective(network, stacked, labels)
+    expected = (weights * F.cross_entropy(network(x), labels, reduction="none")).mean()
+    assert torch.allclose(loss, expected)
+
+
+def test_each_image_is_one_of_its_two_copies():
+    seen = []
+
+    class Watch(torch.nn.Module):
+        def forward(self, x):
+            seen.append(x)
+            return torch.zeros(len(x), 2, requires_grad=True)
+
+    x, other = torch.zeros(64, 1, 2, 2), torch.ones(64, 1, 2, 2)
+    torch.manual_seed(0)
+    two_copies_objective(Watch(), torch.cat([x, other], 1), torch.zeros(64, dtype=torch.long))
+    means = seen[0].mean((1, 2, 3))
+    assert set(means.tolist()) == {0.0, 1.0}
+    assert 16 < means.sum() < 48
+
+
+def test_every_strategy_has_its_control_in_the_table():
+    assert strategy_labels() == (
+        "plain", "weights", "weights: control", "blur", "blur: control", "choice", "choice: control",
+    )  # fmt: skip
+    assert set(STRATEGIES) == {label.partition(":")[0] for label in strategy_labels()}

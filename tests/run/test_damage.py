@@ -1,0 +1,210 @@
+"""Shards of results that are damaged, or that somebody else wrote."""
+
+import dataclasses
+import json
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dubium.errors import FileFormatError
+from dubium.report import write_page
+from dubium.run import open_results
+from dubium.run.shard import open_shard, table_of_rows
+from dubium.run.store import SCHEMA, read_rows
+from dubium.seals import MARK, check_seal
+from tests.limits import IS_LINUX, assert_refused
+from tests.run.test_store import row, write
+
+NAME = "explained-00000.parquet"
+SETTINGS = {"kinds": ["epistemic"], "method": "grad", "images": {"dataset": "demo"}, "posterior": {"run": "demo"}}
+ABOUT = {
+    "versions": {"dubium": "0"},
+    "settings": SETTINGS,
+    "posterior": {"members": 2, "sha256": ""},
+    "images": {"count": 2},
+    "classes": None,
+    "input_shape": [1, 4, 6],
+}
+
+
+def good_rows():
+    return [dataclasses.replace(row(n), thumbnail=None) for n in range(3)]
+
+
+@pytest.fixture
+def shard(tmp_path):
+    with open_shard(tmp_path / "results" / NAME, ABOUT) as out:
+        for one in good_rows():
+            out.add(one)
+    return tmp_path / "results" / NAME
+
+
+def write_foreign(shard, rows, about=None, schema=SCHEMA):
+    """A shard of an older dubium, without seal and without page checksums."""
+    table = table_of_rows(rows) if schema is SCHEMA else pa.table(rows, schema=schema)
+    with pq.ParquetWriter(shard, schema, compression="zstd") as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"dubium": json.dumps({"format": 1, **ABOUT, "skipped": [], **(about or {})})})
+
+
+def read_all(folder):
+    results = open_results(folder)
+    list(results.rows())
+    list(results.columns(["id", "label", "prediction", "probs", "epistemic"]))
+    results.skipped()
+    results.ranks("epistemic", 5)
+    write_page(folder)
+
+
+def test_a_whole_shard_is_read_and_drawn(shard):
+    read_all(shard.parents[1])
+    assert check_seal(shard)
+
+
+def test_every_flipped_bit_is_noticed(shard):
+    whole = shard.read_bytes()
+    for at in range(0, len(whole), 11):
+        content = bytearray(whole)
+        content[at] ^= 1 << at % 8
+        shard.write_bytes(content)
+        if MARK in content:
+            with pytest.raises(FileFormatError, match="explained-00000"):
+                open_results(shard.parents[1])
+    shard.write_bytes(whole)
+    open_results(shard.parents[1])
+
+
+def test_page_checksums_are_verified_where_the_seal_was_not(shard):
+    group = pq.read_metadata(shard).row_group(0)
+    place = next(i for i in range(group.num_columns) if group.column(i).path_in_schema.startswith("map_total"))
+    column = group.column(place)
+    content = bytearray(shard.read_bytes())
+    content[column.data_page_offset + column.total_compressed_size - 9] ^= 8
+    shard.write_bytes(content)
+    with pytest.raises(FileFormatError, match=r"explained-00000.*(CRC|checksum|corrupt)"):
+        list(read_rows(shard))
+
+
+def test_a_second_shard_that_is_damaged_is_named(shard, tmp_path):
+    write(tmp_path, [row(5)], "explained-00001")
+    other = shard.with_name("explained-00001.parquet")
+    whole = other.read_bytes()
+    for content in (b"", whole[: len(whole) // 2], whole[:-1]):
+        other.write_bytes(content)
+        with pytest.raises(FileFormatError, match="explained-00001"):
+            open_results(tmp_path)
+
+
+def test_a_shard_of_an_older_dubium_is_read(shard):
+    write_foreign(shard, good_rows())
+    read_all(shard.parents[1])
+
+
+def change(**values):
+    rows = good_rows()
+    for name, value in values.items():
+        object.__setattr__(rows[0], name, value)  # around the types, which refuse what a file may hold
+    return rows
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"prediction": 3},
+        {"prediction": -1},
+        {"prediction": None},
+        {"probs": np.ones(2, np.float32)},
+        {"probs": np.full(3, np.nan, np.float32)},
+        {"members": np.ones((2, 2), np.float32)},
+        {"members": np.full((2, 3), np.inf, np.float32)},
+        {"members": np.ones((0, 3), np.float32)},
+        {"epistemic": float("nan")},
+        {"total": None},
+        {"height": 5},
+        {"height": 0, "width": 0},
+        {"height": None},
+        {"height": 2**31 - 1, "width": 2**31 - 1},
+        {"label": -4},
+        {"thumbnail": b"not a picture"},
+        {"thumbnail": b"/etc/hostname"},
+    ],
+)
+def test_rows_that_do_not_fit_themselves_are_refused(values, shard):
+    write_foreign(shard, change(**values))
+    with pytest.raises(FileFormatError):
+        read_all(shard.parents[1])
+
+
+def test_a_thumbnail_that_is_a_path_is_not_opened(shard, tmp_path):
+    rows = {name: table_of_rows(good_rows())[name] for name in SCHEMA.names}
+    rows["thumbnail"] = pa.array(["/etc/hostname"] * 3)
+    schema = pa.schema([pa.field(n, pa.string()) if n == "thumbnail" else SCHEMA.field(n) for n in SCHEMA.names])
+    write_foreign(shard, rows, schema=schema)
+    with pytest.raises(FileFormatError, match=r"explained-00000.*not those of results: thumbnail"):
+        list(read_rows(shard))
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"settings": None},
+        {"settings": {}},
+        {"settings": {**SETTINGS, "kinds": []}},
+        {"settings": {**SETTINGS, "kinds": ["doubt"]}},
+        {"settings": {**SETTINGS, "kinds": [["total"]]}},
+        {"settings": {**SETTINGS, "images": {"files": []}}},
+        {"settings": {**SETTINGS, "images": [1]}},
+        {"posterior": {"members": "2", "sha256": ""}},
+        {"posterior": 3},
+        {"classes": [1]},
+        {"classes": {"0": "a"}},
+        {"input_shape": [1]},
+        {"skipped": [{"path": 1}]},
+        {"skipped": {}},
+        {"versions": []},
+        {"images": None},
+        {"format": 3},
+        {"format": [1]},
+    ],
+)
+def test_metadata_of_nonsense_is_refused(about, shard):
+    write_foreign(shard, good_rows(), about)
+    with pytest.raises(FileFormatError):
+        read_all(shard.parents[1])
+
+
+@pytest.mark.parametrize("metadata", [b"[" * 10**5, b"\xff\xfe", b"3", b"", b"{"])
+def test_metadata_that_is_not_json_is_refused(metadata, shard):
+    with pq.ParquetWriter(shard, SCHEMA) as writer:
+        writer.write_table(table_of_rows(good_rows()))
+        writer.add_key_value_metadata({"dubium": metadata})
+    with pytest.raises(FileFormatError, match="explained-00000"):
+        open_results(shard.parents[1])
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="processes are forked and measured as Linux does it")
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_pipe_or_a_device_as_shard_is_refused(make, shard):
+    shard.unlink()
+    make(shard)
+    assert_refused(lambda: open_results(shard.parents[1]), f"{NAME} cannot be read", seconds=5)
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="processes are forked and measured as Linux does it")
+def test_a_small_shard_of_a_huge_map_is_refused(shard):
+    rows = {name: table_of_rows(good_rows()[:1])[name] for name in SCHEMA.names}
+    zeros = pa.array(np.zeros(3 * 2**28, np.float32))
+    rows["map_total"] = pa.ListArray.from_arrays(pa.array([0, len(zeros)], pa.int32()), zeros)
+    write_foreign_columns(shard, rows)
+    del rows, zeros
+    assert shard.stat().st_size < 2**24
+    assert_refused(lambda: read_all(shard.parents[1]), NAME, seconds=60)
+
+
+def write_foreign_columns(shard, rows):
+    with pq.ParquetWriter(shard, SCHEMA, compression="zstd") as writer:
+        writer.write_table(pa.table(rows, schema=SCHEMA))
+        writer.add_key_value_metadata({"dubium": json.dumps({"format": 1, **ABOUT, "skipped": []})})
