@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types unit browser check bench zoo fuzz clean
+.PHONY: demo test lint types unit browser check bench zoo fuzz soak audit clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dubium demo
@@ -48,6 +48,15 @@ zoo: $(VENV)/.installed-test
 # Ten thousand damaged files of each reader, and their section of docs/trust.md; goes on where it stopped.
 fuzz: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(FUZZ)
+
+# Kills, full disks, vanishing files, two runs at once, thousands of calls: counted into tests/soak/results.json; goes
+# on where it stopped. SOAK names parts: make soak SOAK=kill:train.
+soak: $(VENV)/.installed-test
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak $(SOAK)
+
+# Installed files against their packages' checksums, and known vulnerabilities where they can be asked for (DUBIUM_OSV).
+audit: $(VENV)/.installed-test
+	$(BIN)/python -m tests.audit
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

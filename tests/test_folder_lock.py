@@ -7,7 +7,9 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -108,6 +110,24 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(folder_lock, "acquire", refuse)
     with pytest.warns(UserWarning, match="file system without locks"), own_folder(tmp_path):
         pass
+
+
+def test_on_windows_a_byte_beyond_the_owners_name_is_locked(tmp_path, monkeypatch):
+    locked = set()
+
+    def locking(handle, mode, count):
+        at = os.fstat(handle).st_ino, os.lseek(handle, 0, os.SEEK_CUR), count
+        if mode == "lock" and at in locked:
+            raise OSError(errno.EACCES, "Permission denied")
+        locked.symmetric_difference_update({at})
+
+    monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK="lock", LK_UNLCK="unlock"))
+    monkeypatch.setattr(folder_lock, "sys", SimpleNamespace(platform="win32", argv=["dubium", "explain"]))
+    with own_folder(tmp_path):
+        assert {place for _, place, _ in locked} == {folder_lock.BEYOND}
+        with ThreadPoolExecutor(1) as other, pytest.raises(FolderInUseError, match=rf"process {os.getpid()} .*explain"):
+            other.submit(own_folder(tmp_path).__enter__).result()
+    assert not locked
 
 
 def test_an_owner_that_did_nothing_leaves_no_folder(tmp_path):

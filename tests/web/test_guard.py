@@ -110,6 +110,12 @@ def test_an_unknown_method_or_a_refused_upload_leaves_no_other_result(session, t
     assert (refused.message, refused.view, refused.npy) == (None, "", "")
 
 
+def test_without_an_image_one_is_asked_for(session, tmp_path):
+    found = a.answer_controls(session, tmp_path, a.Controls(None, None, *CONTROLS))
+    assert "Pick or upload an image first." in found.message
+    assert found.view == ""
+
+
 def test_no_temporary_path_is_shown(tmp_path):
     missing, broken, folder = tmp_path / "a.png", tmp_path / "b.png", tmp_path / "c.png"
     broken.write_bytes(b"rubbish")
@@ -123,11 +129,11 @@ def test_no_temporary_path_is_shown(tmp_path):
 
 def test_large_uploads_are_made_smaller(tmp_path):
     Image.fromarray(np.zeros((3000, 1500), np.uint8)).save(tmp_path / "a.png")
-    assert s.read_upload(tmp_path / "a.png").image.shape == (1, 1024, 512)
+    assert s.read_upload(tmp_path / "a.png").image.shape == (1, 512, 256)
     Image.fromarray(np.full((2, 4000), 65535, np.uint16)).save(tmp_path / "b.png")
     wide = s.read_upload(tmp_path / "b.png").image
-    assert wide.shape == (1, 1, 1024)
-    torch.testing.assert_close(wide, torch.ones(1, 1, 1024))
+    assert wide.shape == (1, 1, 512)
+    torch.testing.assert_close(wide, torch.ones(1, 1, 512))
 
 
 def test_few_downloads_are_kept(tmp_path, monkeypatch):

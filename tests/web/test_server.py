@@ -37,6 +37,13 @@ def png(side, mode="1"):
     return stream.getvalue()
 
 
+def show_image(server, place, session):
+    """Map, facts and blurred image that a visitor sees of the image at a place."""
+    numbers = functions(server)
+    assert server.call(numbers["select"], [], session, event={"index": place, "value": None})["success"]
+    return server.call(numbers["then"], VALUES, session)["output"]["data"][2:5]
+
+
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("headers", [{"Host": "evil.example"}, {"Origin": "http://evil.example"}, {"Origin": "null"}])
 def test_every_route_refuses_foreign_hosts_and_origins(server, route, headers):
@@ -87,8 +94,8 @@ def test_a_path_instead_of_an_upload_is_refused(server):
 def test_uploads_too_large_or_broken_are_refused_and_the_server_goes_on(server):
     assert server.upload("a.png", b"x" * 22_000_000)[0] in (0, 413)
     for body in (b"", b"--", b"rubbish" * 100):
-        status, _ = server.request("POST", f"{API}/upload", body, Content_Type="multipart/form-data; boundary=x")
-        assert 400 <= status < 600
+        status, said = server.request("POST", f"{API}/upload", body, Content_Type="multipart/form-data; boundary=x")
+        assert status >= 400 or said == b"[]"
     assert server.is_alive()
 
 
@@ -99,7 +106,7 @@ def test_a_small_file_of_many_pixels_is_bounded_in_time_and_memory(server):
     start = time.monotonic()
     assert server.call(numbers["upload"], [file], "big")["success"]
     found = server.call(numbers["success"], [*VALUES, ""], "big")
-    assert "1024 × 1024 pixels" in found["output"]["data"][2]
+    assert "512 × 512 pixels" in found["output"]["data"][2]
     assert time.monotonic() - start < 60  # 3 seconds where nothing else runs
     assert server.peak_memory() < MEMORY
     path = json.loads(server.upload("huge.png", png(5200))[1])[0]
@@ -111,20 +118,15 @@ def test_a_small_file_of_many_pixels_is_bounded_in_time_and_memory(server):
 def test_nothing_is_left_in_the_temporary_folder(tmp_path, end):
     with explorer(tmp_path, end=end) as running:
         running.upload("a.png", png(20))
-        running.call(functions(running)["load"], VALUES, "visit")
+        show_image(running, 0, "visit")
         assert len([path for path in running.temporary.rglob("*") if path.is_file()]) >= 5
     assert list(running.temporary.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_two_hundred_visitors_at_a_time_get_what_each_would_get_alone(server):
-    numbers = functions(server)
-
     def visit(place):
-        session, image = f"visitor-{place}", place % 4
-        chosen = server.call(numbers["select"], [], session, event={"index": image, "value": None})
-        assert chosen["success"], chosen
-        return image, server.call(numbers["then"], VALUES, session)["output"]["data"][2:5]
+        return place % 4, show_image(server, place % 4, f"visitor-{place}")
 
     alone = dict(visit(place) for place in range(4))
     assert len({found[0] for found in alone.values()}) == 4
@@ -175,7 +177,7 @@ def test_rubbish_of_all_kinds_neither_stops_nor_fills_the_server(server):
             status = 200
         elif kind == 2:
             data = [None, None, *[rng.choice(values) for _ in VALUES[2:]]]
-            said = json.dumps(server.call(functions(server)["load"], data, f"f{turn}")).encode()
+            said = json.dumps(server.call(functions(server)["then"], data, f"f{turn}")).encode()
             status = 200
         else:
             path = "/" + mutate(rng, rng.choice(ROUTES).encode()).hex(" ").replace(" ", "%")

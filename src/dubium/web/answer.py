@@ -85,21 +85,21 @@ def answer_controls(session: Session, folder: Path, controls: Controls) -> Answe
     """
     item, last, choice = controls.item, controls.last, controls.choice()
     if controls.message:
-        return cleared()  # of the image before, which is not what was asked for
-    if item is None:
-        return Answer(last)
+        return message_alone()  # of the image before, which is not what was asked for
+    if item is None:  # never chosen, or so long ago that it is forgotten
+        return message_alone(alert("Pick or upload an image first."))
     try:
         check_ranges(controls)
         if last is None or last.choice != choice or not is_same_item(last.item, item):
             last = Shown(item, choice, explain_item(session, item, choice))
         return show_explanation(session, folder, last, controls)
     except DubiumError as error:
-        return cleared(alert(str(error)))
+        return message_alone(alert(str(error)))
     except (RuntimeError, MemoryError) as error:
-        return cleared(alert(f"The networks cannot work on this image: {error}"))
+        return message_alone(alert(f"The networks cannot work on this image: {error}"))
 
 
-def cleared(message: str | None = None) -> Answer:
+def message_alone(message: str | None = None) -> Answer:
     """A message alone: no result of anything else stays under it."""
     return Answer(None, message, "", "", "", "", "")
 

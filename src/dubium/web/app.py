@@ -48,7 +48,7 @@ def build_explorer(session: Session, folder: Path) -> Any:
     with gr.Blocks(title="dubium", analytics_enabled=False, delete_cache=(AGE, AGE)) as page:
         gr.Markdown("# What makes it unsure?\nPick or upload an image, and see which pixels raise the networks' doubt.")
         components: Components = {"message": gr.HTML(alert(session.why_not), elem_id="message")}
-        components["item"] = gr.State(session.pictures[0] if session.pictures else None, time_to_live=AGE)
+        components["item"] = gr.State(None, time_to_live=AGE)
         components["last"] = gr.State(None, time_to_live=AGE)
         with gr.Row():
             with gr.Column(scale=2, min_width=300):
@@ -138,7 +138,8 @@ def connect_events(gr: Any, session: Session, folder: Path, page: Any, parts: Ma
         parts[name].change(answer, inputs, outputs, **visible)
     for name in SLIDERS:
         parts[name].change(answer, inputs, outputs, **hidden)
-    page.load(answer, inputs, outputs, **visible)
+    if session.pictures:
+        page.load(lambda: session.pictures[0], None, parts["item"]).then(answer, inputs, outputs, **visible)
 
 
 def output_updates(gr: Any, answer: Answer) -> list[Any]:

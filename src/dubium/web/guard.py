@@ -128,6 +128,7 @@ def urlsplit_host(origin: str) -> str | None:
 
 def server_names(host: str) -> frozenset[str]:
     """Names that a browser on this machine, or on a machine that may connect, knows the server by."""
+    if host in ("127.0.0.1", "localhost", "::1"):
+        return frozenset({"localhost"})
     own = socket.gethostname().lower()
-    local = {"localhost"} if host in ("127.0.0.1", "localhost", "::1") else {"localhost", own, f"{own}.local"}
-    return frozenset({*local, host.lower()})
+    return frozenset({"localhost", own, f"{own}.local", socket.getfqdn().lower(), host.lower()})

@@ -12,8 +12,7 @@ from dubium.web.app import build_explorer, import_gradio
 from dubium.web.guard import RequestGuard, server_names
 from dubium.web.session import MEGABYTES, Session
 
-VISITORS = 64  # whose last images are kept in memory
-WAITING = 256  # requests that may wait for their turn
+VISITORS = WAITING = 256  # whose last images are kept in memory, and whose requests may wait for their turn
 BODY = (MEGABYTES + 1) * 10**6  # bytes of a request
 TEMPORARY = "GRADIO_TEMP_DIR"
 

@@ -24,7 +24,7 @@ from dubium.run.work import input_shape, open_options, open_posterior, weight_dt
 from dubium.types import Images, Posterior
 
 MEGABYTES, PIXELS = 20, 25_000_000  # of an upload
-SIDE = 1024  # pixels; a larger upload is made smaller, or a map of it would take gigabytes
+SIDE = 512  # pixels; a larger upload is made smaller, or a map of it would take gigabytes
 SHOWN = 60  # images to pick from
 CURVE = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 

@@ -1,0 +1,95 @@
+"""`python -m tests.soak [PART ...] [--trials N]`: trials of faults, counted into tests/soak/results.json.
+
+Parts are FAULT:COMMAND (`kill:train`, `race:explain`, ...), `calls` and `threads`; without any, all. A part that was
+stopped goes on: the trials that are counted are not made again. `--table` prints what is counted so far.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+
+from dubium.files import write_json
+from tests.soak.calls import grow, thread_errors
+from tests.soak.commands import COMMANDS, import_everything, prepare
+from tests.soak.faults import FAULTS, make_bench, try_fault
+
+RESULTS = Path(os.environ.get("DUBIUM_SOAK", Path(__file__).with_name("results.json")))
+TRIALS = {"kill": 50, "full": 20, "small-disk": 10, "read-only": 1, "vanish": 20, "race": 20}
+CALLS, THREADS, PER_THREAD = 2000, 4, 100
+MOST = 16 * 2**20  # bytes that so many calls may add
+PARTS = [*(f"{fault}:{name}" for fault in FAULTS for name in COMMANDS), "calls", "threads"]
+
+
+def read_results():
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+
+
+def count(part, failure, counts):
+    """Add one trial to the results, on disk at once."""
+    results = read_results()
+    row = results.setdefault(part, {"trials": 0, "survived": 0, "failures": []})
+    row["trials"] += 1
+    row["survived"] += failure is None
+    if failure is not None:
+        row["failures"].append(f"trial {row['trials'] - 1}: {failure}")
+    for name, value in counts.items():
+        row[name] = row.get(name, 0) + int(value)
+    write_json(RESULTS, dict(sorted(results.items())))
+    print(f"{time.strftime('%H:%M:%S')} {part} {row['trials']}: {failure or 'as undisturbed'}", flush=True)
+
+
+def run_part(part, folder, trials):
+    """Make the trials of a part that are not counted yet."""
+    done = read_results().get(part, {}).get("trials", 0)
+    fault, _, name = part.partition(":")
+    if not name:
+        if not done and part == "calls":
+            added = grow(CALLS)
+            count(part, None if added <= MOST else f"{added} bytes more", {"calls": CALLS, "bytes added": added})
+        if not done and part == "threads":
+            wrong = thread_errors(THREADS, PER_THREAD)
+            count(part, f"other maps: {wrong[:5]}" if wrong else None, {"calls": THREADS * PER_THREAD})
+        return
+    wanted = trials or TRIALS[fault]
+    if done >= wanted:
+        return
+    bench = make_bench(folder, prepare(folder), name)
+    for number in range(done, wanted):
+        count(part, *try_fault(fault, bench, number))
+
+
+def print_table():
+    """The results for docs/trust.md."""
+    print("| part | trials | as an undisturbed run | counted |\n|---|---|---|---|")
+    for part, row in read_results().items():
+        others = {name: value for name, value in row.items() if name not in ("trials", "survived", "failures")}
+        counted = ", ".join(f"{value:,} {name}" for name, value in others.items())
+        print(f"| `{part}` | {row['trials']} | {row['survived']} | {counted} |")
+
+
+def main(words):
+    if words == ["--table"]:
+        print_table()
+        return
+    trials = int(words.pop(words.index("--trials") + 1)) if "--trials" in words else None
+    named = [word for word in words if word != "--trials"] or PARTS
+    unknown = [part for part in named if part not in PARTS]
+    if unknown:
+        sys.exit(f"No part called {', '.join(unknown)}. There are {', '.join(PARTS)}.")
+    torch.set_num_threads(1)
+    import_everything()
+    with tempfile.TemporaryDirectory(prefix="dubium-soak-") as folder:
+        for part in sorted(named, key=lambda part: ":" not in part):  # calls last: a fork after them would hang
+            run_part(part, Path(folder), trials)
+    failed = {part: row["failures"] for part, row in read_results().items() if row["failures"]}
+    print(json.dumps(failed, indent=1) if failed else "All trials ended as an undisturbed run does.")
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,116 @@
+"""The commands that are tried, how they are started, and what they leave. To add one, add its line to `COMMANDS`."""
+
+import gc
+import os
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests import piles
+
+COMMANDS = {
+    "train": "train --dataset {images} --scale smoke --epochs 6 --members 3 --threads 1 --out {out}",
+    "explain": "explain {run} --dataset {images} --top 90 --batch 8 --threads 1 --out {out}",
+    "evaluate": (
+        "evaluate anomaly {run} --dataset {images} --scale smoke --images 22 --candidates 40 "
+        "--methods grad,ua-backprop --threads 1 --out {out}"
+    ),
+}
+TIMED = ("metrics.jsonl", ".dubium-lock")  # seconds of each epoch; who owned the folder last
+
+
+@dataclass(frozen=True)
+class Running:
+    """A command in a process of its own, forked from this one so that nothing is imported again."""
+
+    pid: int
+    log: Path
+
+    def kill(self):
+        """End it at once, with everything that it started."""
+        for end in (os.killpg, os.kill):
+            try:
+                end(self.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                continue
+            return
+
+    def wait(self):
+        """Its exit code; negative for a signal."""
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def said(self):
+        return " ".join(self.log.read_text(errors="replace").split())
+
+
+def prepare(folder):
+    """What the commands work on: a posterior and images, made once."""
+    folder = Path(folder)
+    run, images = folder / "run", folder / "images.npz"
+    if not (run / "posterior.json").exists():
+        piles.posterior(run)
+    if not images.exists():
+        piles.arrays(folder / "new.npz", 240)
+        (folder / "new.npz").replace(images)
+    return {"run": str(run), "images": str(images)}
+
+
+def import_everything():
+    """Import what commands import, so that a fork begins with its work; nothing is computed, or forks would hang."""
+    import dubium.cli
+    import dubium.evaluation.protocols
+    import dubium.report.protocols
+    import dubium.run
+    import dubium.training  # noqa: F401
+
+
+def start(name, place, out, *, before=None, log=None):
+    """Start a command; `before` is called in its process first, `log` is where its words go."""
+    log = Path(log or f"{out}.log")
+    log.parent.mkdir(parents=True, exist_ok=True)
+    words = COMMANDS[name].format(**place, out=out).split()
+    gc.freeze()
+    pid = os.fork()
+    if pid:
+        return Running(pid, log)
+    code = 70
+    try:
+        os.setsid()
+        handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(handle, 1)
+        os.dup2(handle, 2)
+        import sys
+
+        from dubium.cli import app
+
+        sys.argv = ["dubium", *words]
+        if before is not None:
+            before()
+        app()
+        code = 0
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 1
+    finally:
+        os._exit(code)
+
+
+def run(name, place, out, **how):
+    """Exit code, words and seconds of a command."""
+    begin = time.monotonic()
+    running = start(name, place, out, **how)
+    code = running.wait()
+    return code, running.said(), time.monotonic() - begin
+
+
+def contents(folder):
+    """Every file by name with its bytes, without timings."""
+    folder = Path(folder)
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in TIMED)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def difference(expected, found):
+    """Which files differ, or None."""
+    names = sorted(name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name))
+    return ", ".join(names) or None
