@@ -9,7 +9,7 @@ import dubium
 
 ROOT = Path(dubium.__file__).parent
 LAYERS = [  # a module imports from its own line and from those below it
-    ("cli", "web", "reproduce"),
+    ("cli", "web", "reproduce", "_evaluate", "_explain_dataset"),
     ("report", "run"),
     ("evaluation", "training"),
     ("_explain", "_methods", "networks"),
@@ -18,7 +18,7 @@ LAYERS = [  # a module imports from its own line and from those below it
     ("models", "data"),
     (
         *("checks", "files", "folder_lock", "executor", "gaussian_kernel", "ranking", "seeds", "types"),
-        *("kinds", "posterior_kinds", "registry", "option_text", "choices", "errors"),
+        *("advice", "kinds", "posterior_kinds", "registry", "option_text", "choices", "errors"),
     ),
 ]
 HEIGHT = {name: len(LAYERS) - i for i, names in enumerate(LAYERS) for name in names}

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from dubium.attribution._resolve import load_function
 from dubium.data import Dataset
-from dubium.registry import AUTO, METHOD_VERSIONS, RECOMMENDED, UA_BACKPROP
+from dubium.registry import AUTO, METHOD_VERSIONS, RECOMMENDED, REGISTERED, UA_BACKPROP
 from dubium.types import Posterior
 
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+")  # of an object in memory, which differs from run to run
@@ -85,6 +85,8 @@ def part_fingerprint(part: object) -> dict[str, Any]:
     name = RECOMMENDED if isinstance(part, str) and part == AUTO else part
     if isinstance(name, str) and name in METHOD_VERSIONS:
         return {name: METHOD_VERSIONS[name]}
+    if isinstance(name, str) and name in REGISTERED:
+        return {name: source_digest(REGISTERED[name])}
     if isinstance(name, str) and ":" in name:
         return {name: source_digest(load_function(name))}
     code = getattr(name, "func", name)  # of a partial

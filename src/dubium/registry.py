@@ -1,5 +1,7 @@
 """The methods that `explain(..., method=)` takes. No torch here: the command line lists them without importing it."""
 
+from typing import Any
+
 UA_BACKPROP = "ua-backprop"
 
 RELEVANCES: dict[str, str] = {
@@ -50,7 +52,10 @@ PREPARATIONS: dict[str, str] = {
 }
 """Relevances that UA-Backprop can have faster than by calls of their functions."""
 
+REGISTERED: dict[str, Any] = {}
+"""Methods of a user's own, by the name that `dubium.register_method` gave them; of this process alone."""
+
 
 def method_names() -> tuple[str, ...]:
     """The names that `explain(..., method=)` takes."""
-    return UA_BACKPROP, AUTO, *ATTRIBUTORS
+    return UA_BACKPROP, AUTO, *ATTRIBUTORS, *REGISTERED

@@ -8,13 +8,14 @@ from torch.nn import functional as F
 
 import dubium
 from dubium.attribution import Context, fullgrad
-from dubium.attribution._layout import layout_of
+from dubium.attribution._layout import CHANNELS_FIRST, CHANNELS_LAST, layout_of
 from dubium.attribution.fullgrad import FullGradPass
 from dubium.models import Normalized, cifar_resnet, cnn, resnet18
 from dubium.models.normalized import Normalise
 from dubium.posteriors import MCDropout
 from tests.networks import Awkward, images, randomised, small_cnn
 from tests.oracles import fullgrad_map, relative_l1
+from tests.zoo.odd_networks import ODD
 
 
 def all_logits(z):
@@ -469,3 +470,12 @@ def test_a_normalisation_that_not_all_of_the_image_takes_is_a_layer_like_any_oth
         twin.running_var.copy_(layer.std.flatten().expand(twin.num_features) ** 2)
         setattr(swapped, name, twin)
     torch.testing.assert_close(seen, fullgrad(swapped, x, all_logits, rescale="none"))
+
+
+def test_modules_that_permute_are_followed():
+    """A convolution behind them has its channels first, and a dense layer between them last."""
+    network = ODD["modules that permute"]().eval().requires_grad_(False)
+    biases = FullGradPass(network, torch.rand(2, 3, 16, 16), spatial=True).biases
+    layouts = [bias.layout for bias in biases if not bias.implicit]
+    block = [CHANNELS_FIRST, CHANNELS_LAST, CHANNELS_LAST]  # a convolution, two dense layers
+    assert layouts == [CHANNELS_FIRST, *block, *block, CHANNELS_FIRST]

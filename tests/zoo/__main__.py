@@ -26,7 +26,7 @@ def main() -> None:
     parser.add_argument("words", nargs="*", help="measure those whose key contains one of these")
     parser.add_argument("--again", action="store_true", help="measure also those that have a line")
     parser.add_argument("--out", type=Path, default=RESULTS)
-    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     torch.set_num_threads(1)
     operators = declare_torchvision_operators()  # live as long as this object

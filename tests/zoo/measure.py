@@ -70,7 +70,7 @@ def logits_of(output: Any) -> Tensor:
     return output if isinstance(output, Tensor) else output.logits
 
 
-def measure(architecture: Architecture, repeats: int = 1) -> dict[str, Any]:
+def measure(architecture: Architecture, repeats: int = 3) -> dict[str, Any]:
     """Figures of an architecture; `error` instead of them if something fails."""
     found: dict[str, Any] = {
         "key": architecture.key,
@@ -126,13 +126,23 @@ def absolute_sums(bias: Bias, gradient: Tensor) -> Tensor:
 
 def gradient_errors(network: nn.Module, x: Tensor) -> dict[str, float]:
     """`grad` and `input-grad` against autograd in float64, image by image and target by target."""
-    network, x = deepcopy(network).double().requires_grad_(False), x.double()
+    network, x = in_double(network), x.double()
     expected = torch.stack([torch.stack(class_gradients(network, image[None])) for image in x])
     with borrow_networks([network], x) as (networks, x):
         (own,) = networks
         found = {"grad": grad(own, x, ALL_LOGITS), "input-grad": input_grad(own, x, ALL_LOGITS)}
     oracles = {"grad": expected.abs().mean(2), "input-grad": (expected * x[:, None]).abs().mean(2)}
     return {name: ((maps - oracles[name]).abs().max() / oracles[name].max()).item() for name, maps in found.items()}
+
+
+def in_double(network: nn.Module) -> nn.Module:
+    """A copy in float64, with tensors that are neither parameters nor buffers (ConViT keeps its positions so)."""
+    network = deepcopy(network).double().requires_grad_(False)
+    for module in network.modules():
+        for name, value in vars(module).items():
+            if isinstance(value, Tensor) and value.is_floating_point():
+                setattr(module, name, value.double())
+    return network
 
 
 def class_gradients(network: nn.Module, image: Tensor) -> list[Tensor]:

@@ -43,6 +43,41 @@ class MemoryEfficientSwish(nn.Module):
         return Swish.apply(x)
 
 
+class Permute(nn.Module):
+    """A module that moves axes, as in torchvision's ConvNeXt."""
+
+    def __init__(self, *axes):
+        super().__init__()
+        self.axes = axes
+
+    def forward(self, x):
+        return x.permute(self.axes)
+
+
+class ConvNeXtBlock(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.block = nn.Sequential(
+            *(nn.Conv2d(8, 8, 3, padding=1, groups=8), Permute(0, 2, 3, 1), nn.LayerNorm(8), nn.Linear(8, 12)),
+            *(nn.GELU(), nn.Linear(12, 8), Permute(0, 3, 1, 2)),
+        )
+        self.scale = nn.Parameter(torch.ones(8, 1, 1))
+
+    def forward(self, x):
+        y = self.scale * self.block(x)
+        y += x
+        return y
+
+
+class MixedWindows(nn.Module):
+    """Windows are images first, but what each image gives to its windows is repeated windows first (timm's GCViT)."""
+
+    def forward(self, x):
+        windows = x.unflatten(2, (2, -1)).movedim(2, 1).flatten(0, 1)
+        shared = x.mean((2, 3), keepdim=True).repeat(2, 1, 1, 1)
+        return (windows * shared).unflatten(0, (-1, 2)).movedim(1, 2).flatten(2, 3)
+
+
 class SqueezeAndExcite(nn.Module):
     def __init__(self):
         super().__init__()
@@ -331,6 +366,7 @@ ODD = {
     "GroupNorm, channels last": lambda: Trunk(nn.GroupNorm(2, 8)).to(memory_format=torch.channels_last),
     "standardised convolution": lambda: Trunk(nn.Sequential(StandardisedConvolution(8, 8, 3), nn.ReLU6())),
     "LayerNorm of channels": lambda: Trunk(nn.Sequential(LayerNormOfChannels(8), nn.Conv2d(8, 8, 1), nn.Mish())),
+    "modules that permute": lambda: Trunk(nn.Sequential(ConvNeXtBlock(), ConvNeXtBlock(), nn.Conv2d(8, 8, 2, 2))),
     "dynamic convolution": lambda: Trunk(DynamicConvolution()),
     "spatial transformer": lambda: Trunk(SpatialTransformer()),
     "Fourier filter": lambda: Trunk(FourierMixer()),

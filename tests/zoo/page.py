@@ -4,6 +4,8 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
+from dubium import errors
+
 Line = dict[str, Any]
 
 COMPLETE, RIGHT = 1e-3, 1e-6
@@ -49,29 +51,40 @@ TAIL = """
 def write_page(lines: Sequence[Line]) -> str:
     """The page, of lines that were all measured alike."""
     run = [line for line in lines if "units" in line]
-    failed = [line for line in lines if "units" not in line]
+    refused = [line for line in lines if is_refused(line)]
+    failed = [line for line in lines if "units" not in line and not is_refused(line)]
     libraries = list(dict.fromkeys(line["library"] for line in run))
-    parts = [HEAD, summary(run, failed)]
+    parts = [HEAD, summary(run, refused, failed)]
     for library in libraries:
         rows = sorted((line for line in run if line["library"] == library), key=lambda line: line["name"].lower())
         parts.append(f"\n## {library}\n\n{table(rows)}")
+    if refused:
+        parts.append(
+            "\n## Refused, with the reason\n\n" + "".join(f"- {line['key']}: {failure(line)}\n" for line in refused)
+        )
     if failed:
         parts.append("\n## Not measured\n\n" + "".join(f"- {line['key']}: {failure(line)}\n" for line in failed))
     return "".join([*parts, TAIL])
 
 
+def is_refused(line: Line) -> bool:
+    """Whether the library itself says why it does not take a network."""
+    return failure(line).partition(":")[0] in vars(errors)
+
+
 def failure(line: Line) -> str:
+    """The error's class and words."""
     return str(line.get("error") or line.get("not built"))
 
 
-def summary(run: Sequence[Line], failed: Sequence[Line]) -> str:
+def summary(run: Sequence[Line], refused: Sequence[Line], failed: Sequence[Line]) -> str:
     complete = [line for line in run if line["completeness"] <= COMPLETE]
     right = [line for line in run if max(line["grad"], line["input-grad"]) <= RIGHT]
     plain = [line["units"] for line in run if not line["attention"] and line["library"] != "by hand"]
     attention = [line["units"] for line in run if line["attention"] and line["library"] != "by hand"]
-    errors = [line for line in failed if "error" in line]
+    broken = [line for line in failed if "error" in line]
     rows = [
-        f"{len(run)} networks run, {len(errors)} fail",
+        f"{len(run)} networks run, {len(refused)} are refused, {len(broken)} fail",
         f"complete to 1e-3: {len(complete)} of {len(run)}; the median network to {of(run, 'completeness', median):.0e}",
         f"gradients right to 1e-6: {len(right)} of {len(run)}; at worst {of(run, 'grad', max):.0e}",
         f"placed: {of(run, 'placed', median):.0%} in the median network",

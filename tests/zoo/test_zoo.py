@@ -7,8 +7,10 @@ import torch
 
 import dubium
 from dubium.attribution._completeness import MISSING
-from tests.zoo.architectures import zoo
+from dubium.errors import NetworkStateError
+from tests.zoo.architectures import Architecture, zoo
 from tests.zoo.measure import gradient_errors, make_members, measure, placed_share, sum_error
+from tests.zoo.odd_networks import MixedWindows, Trunk
 from tests.zoo.page import COMPLETE, REASONS, RIGHT, write_page
 
 BY_HAND = {key: entry for key, entry in zoo().items() if entry.library == "by hand"}
@@ -30,6 +32,14 @@ def test_networks_by_hand_are_complete_and_their_gradients_are_right(key):
     assert 0 < placed_share(members[0], x) <= 1
 
 
+@pytest.mark.parametrize("method", ["grad", "ig"])  # FullGrad takes one image at a time here
+def test_a_network_that_mixes_the_images_of_a_batch_is_refused(method):
+    members, x = make_members(Architecture("by hand", "mixed", lambda: Trunk(MixedWindows()), 16, attention=False))
+    with pytest.raises(NetworkStateError, match="mixes the images"):
+        dubium.explain(members, x, method=method)
+    dubium.explain(members, x[:1], method=method)
+
+
 def test_the_zoo_has_at_least_sixty_named_architectures_of_four_libraries():
     entries = zoo().values()
     assert len(entries) >= 60
@@ -39,7 +49,10 @@ def test_the_zoo_has_at_least_sixty_named_architectures_of_four_libraries():
 def test_the_page_names_networks_figures_and_failures():
     torch.manual_seed(0)
     line = measure(BY_HAND["by hand/small CNN"], repeats=1)
-    page = write_page([line, {"key": "timm/none", "error": "ValueError: no"}])
+    page = write_page(
+        [line, {"key": "timm/none", "error": "ValueError: no"}, {"key": "timm/mixed", "error": "NetworkStateError: so"}]
+    )
     assert "| small CNN | 16 |" in page
-    assert "1 networks run, 1 fail" in page
+    assert "1 networks run, 1 are refused, 1 fail" in page
+    assert "the reason\n\n- timm/mixed: NetworkStateError: so" in page
     assert "timm/none: ValueError: no" in page

@@ -8,56 +8,31 @@ The input counts as a bias of its own: its term is gradient times input.
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
-from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
 from torch.utils.hooks import RemovableHandle
 
 from dubium.attribution._autograd.nodes import is_copy, leads_around
+from dubium.attribution._implicit import Call, NoForwardModeError, flatten_tensors, implicit_biases, replace_tensors
+from dubium.attribution._layers import LINEAR, batch_norm_shift, closed_layers, has_known_bias, normalises_last_axis
 from dubium.attribution._layout import CHANNELS_FIRST, Layout, Size, layout_of
-from dubium.attribution._operations import (
-    Call,
-    NoForwardModeError,
-    OperationRecorder,
-    flatten_tensors,
-    implicit_biases,
-    replace_tensors,
-)
+from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
 from dubium.types import Images
 
-LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)
-HOMOGENEOUS = (
-    *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.Identity, nn.Flatten, nn.Unflatten, nn.Upsample, nn.PixelShuffle),
-    *(_DropoutNd, _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd),
-)
 PERMUTING = frozenset(["permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims"])
 RESHAPING = frozenset(
     [
-        "view",
-        "reshape",
-        "unflatten",
-        "flatten",
-        "expand",
-        "unsqueeze",
-        "squeeze",
-        "__getitem__",
-        "matmul",
-        "bmm",
-        "einsum",
-        "chunk",
-        "split",
-        "scaled_dot_product_attention",
-        "softmax",
-        "dropout",
+        *("view", "reshape", "unflatten", "flatten", "expand", "unsqueeze", "squeeze", "__getitem__", "chunk", "split"),
+        *("matmul", "bmm", "einsum", "scaled_dot_product_attention", "softmax", "dropout"),
     ]
 )
+DENSE, CHANNELS = "linear", "layer of channels"
+CHANNELS_FIRST_ALWAYS = frozenset([CHANNELS, "conv2d", "batch_norm", "group_norm", "instance_norm"])
 
 
 @dataclass(frozen=True)
@@ -123,14 +98,15 @@ class RecordedBiases:
         given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
         if given is None or name in RESHAPING:
             return
-        if name in PERMUTING:
+        permutes = name in PERMUTING or is_permutation(given, out)
+        if permutes:
             moves_last = given.shape[1] == out.shape[3] and given.shape[2:] == out.shape[1:3]
             last = moves_last and given.shape[2:] in self.sizes and not self.is_channels_last(given)
         else:
-            last = self.is_channels_last(given)
+            last = self.is_channels_last(given) and name not in CHANNELS_FIRST_ALWAYS
         if last:
             self.channels_last[id(out)] = out
-        elif name not in PERMUTING:
+        elif not permutes and name != DENSE:
             size = (out.shape[2], out.shape[3])
             if next(iter(self.sizes), None) != size:
                 self.sizes.pop(size, None)
@@ -164,6 +140,12 @@ class RecordedBiases:
         return not leads_around(output, leaf, [s.out for s in self.standardised])
 
 
+def is_permutation(given: Tensor, out: Tensor) -> bool:
+    """Whether a tensor is another one with its axes in another order, as of a module that permutes."""
+    axes, moved = (tuple(zip(value.stride(), value.shape, strict=True)) for value in (given, out))
+    return axes != moved and sorted(axes) == sorted(moved) and given.data_ptr() == out.data_ptr()
+
+
 @contextmanager
 def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[RecordedBiases]:
     """Within the block, a forward pass of the network records each bias with the place of its gradient.
@@ -187,9 +169,9 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
             if out.requires_grad and len(out) == images:
                 recorded.standardised.append(Standardised(layer, args[0], out))
             return
-        dense = isinstance(layer, nn.Linear)
-        recorded.follow("linear" if dense else "layer", () if dense else args, out)
-        if isinstance(layer, (*LINEAR, _BatchNorm)):
+        dense, has_channels = isinstance(layer, nn.Linear), isinstance(layer, (*LINEAR, _BatchNorm))
+        recorded.follow(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
+        if has_channels:
             value = batch_norm_shift(layer) if isinstance(layer, _BatchNorm) else layer.bias
             if isinstance(value, Tensor):
                 recorded.add(out, value.detach(), last=dense)
@@ -235,59 +217,3 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
         operations.stop()
         for handle in handles:
             handle.remove()
-
-
-@cache
-def torch_class(layer: type[nn.Module]) -> type[nn.Module] | None:
-    """The class of torch.nn whose function layers of a class compute: their own, or one whose forward they inherit."""
-    for base in layer.__mro__:
-        if issubclass(base, nn.Module) and base.__module__.startswith("torch.nn.modules"):
-            return base if layer.forward is base.forward else None
-    return None
-
-
-@cache
-def has_known_bias(layer: type[nn.Module]) -> bool:
-    """Whether the bias of a layer of this class is a parameter, follows from some, or is none."""
-    base = torch_class(layer)  # type: ignore[arg-type]
-    return layer is Normalise or (base is not None and issubclass(base, (*LINEAR, _BatchNorm, *HOMOGENEOUS)))
-
-
-def closed_layers(network: nn.Module) -> tuple[list[nn.Module], bool]:
-    """The modules that count as one function each, and whether a forward pass may do anything outside of them.
-
-    They are layers of torch's, and innermost modules, in order; each comes once. The network itself is not among them,
-    or nothing would be seen of one that is written with functions alone. What is inside a convolution (a weight's
-    parametrization) is no layer. Nothing happens between the layers of a Sequential.
-    """
-    closed: list[nn.Module] = []
-    network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
-    has_operations, waiting, seen = False, [network], {network}
-    while waiting:
-        module = waiting.pop()
-        base = torch_class(type(module))  # type: ignore[arg-type]
-        is_known = base is not None and issubclass(base, (*LINEAR, _BatchNorm))
-        children = [] if is_known else list(module.children())
-        if not children and (module is not network or base is not None):
-            closed.append(module)
-        else:
-            has_operations = has_operations or base is not nn.Sequential
-        fresh = [child for child in children if child not in seen]
-        seen.update(fresh)
-        waiting += reversed(fresh)
-    return closed, has_operations
-
-
-def batch_norm_shift(layer: nn.Module) -> Tensor:
-    """The bias of a BatchNorm layer in eval mode, one number a channel."""
-    assert isinstance(layer, _BatchNorm)
-    assert layer.running_mean is not None
-    assert layer.running_var is not None
-    bias = -layer.running_mean * (layer.running_var + layer.eps).rsqrt()
-    bias = bias if layer.weight is None else bias * layer.weight.detach()
-    return bias if layer.bias is None else bias + layer.bias.detach()
-
-
-def normalises_last_axis(layer: nn.Module) -> bool:
-    """A plain LayerNorm over one axis works on (B, H, W, C); its subclasses for images move the axes themselves."""
-    return type(layer) is nn.LayerNorm and len(layer.normalized_shape) == 1

@@ -11,7 +11,7 @@ from dubium.checks import warn_user
 from dubium.types import Images
 
 MISSING = 0.05  # of a logit: what FullGrad may miss without a word
-LOGITS = 10  # of the first image: what is measured
+LOGITS = 3  # of the first image: what is measured; each costs every explanation time
 
 
 def warn_if_incomplete(numbered: Sequence[tuple[int, nn.Module]], x: Images, memory: int) -> None:

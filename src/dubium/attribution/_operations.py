@@ -4,16 +4,14 @@ Each is `f(v) = J_f(v) v + b` in all of its inputs that depend on the image, joi
 of f. So a product of two such inputs has the bias `-u w`, an added parameter is a bias, a sum of two has none.
 """
 
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-ROUNDING = 64  # times the machine's precision: a bias below this is that of a homogeneous function
+from dubium.attribution._implicit import Call, NoForwardModeError, flatten_tensors, implicit_biases, replace_infinity
 
 HOMOGENEOUS = frozenset(
     (
@@ -115,6 +113,9 @@ class OperationRecorder(TorchFunctionMode):
         result = args[0] if out is None else out  # `x[i] = y` gives nothing, and changes its first input
         if not any(value.requires_grad and self.wanted(value) for value in flatten_tensors(result)):
             return out
+        if name in BILINEAR and len(inputs) == len(dependent) == 2:  # no derivative: it is twice the product
+            self.record(result, -replace_infinity(result.detach()))
+            return out
         call = Call(function, args, kwargs, dependent, returns_nothing=out is None)
         try:
             biases = implicit_biases(call, [value.detach() for value in before])
@@ -125,7 +126,7 @@ class OperationRecorder(TorchFunctionMode):
                 self.record(value, bias)
         return out
 
-    def record_both_ends(self, call: "Call", dependent: Sequence[Tensor]) -> Any:
+    def record_both_ends(self, call: Call, dependent: Sequence[Tensor]) -> Any:
         """Call a function that has no forward mode: `g f(v)` at its output and `-(J' g) v` at its inputs sum up to g b.
 
         The inputs are views of their own, whose gradients come from this function alone.
@@ -145,56 +146,6 @@ def current_mode() -> object:
     return getattr(torch.overrides, "_get_current_function_mode", lambda: None)()
 
 
-class NoForwardModeError(NotImplementedError):
-    """A function that torch cannot differentiate forwards."""
-
-
-class Call:
-    """A function with its arguments, as a function of those of them that depend on the image."""
-
-    def __init__(
-        self, function: Any, args: Any, kwargs: Any, dependent: Sequence[Tensor], *, returns_nothing: bool
-    ) -> None:
-        self.function, self.args, self.kwargs = function, args, kwargs
-        self.places = {id(value): place for place, value in enumerate(dependent)}
-        self.returns_nothing = returns_nothing
-
-    def __call__(self, *values: Tensor) -> tuple[Tensor, ...]:
-        copies = [value.clone() for value in values]  # the function may work in place
-        args, kwargs = replace_tensors((self.args, self.kwargs), self.places, copies)
-        out = self.function(*args, **kwargs)
-        return tuple(flatten_tensors(args[0] if self.returns_nothing else out))
-
-    def returned(self, values: Sequence[Tensor]) -> Any:
-        """What the function returns for other values of these arguments."""
-        args, kwargs = replace_tensors((self.args, self.kwargs), self.places, values)
-        return self.function(*args, **kwargs)
-
-
-def implicit_biases(function: Callable[..., tuple[Tensor, ...]], values: Sequence[Tensor]) -> list[Tensor | None]:
-    """`f(v) - J_f(v) v` of each output, jointly over all inputs; None where it is no more than rounding."""
-    values = tuple(value.contiguous() for value in values)  # forward mode fails in other layouts for some functions
-    with torch.no_grad(), warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):  # the kernel that has forward mode
-        warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, about how it loads forward mode
-        try:
-            tangents = tuple(
-                value.masked_fill(~value.isfinite(), 0) for value in values
-            )  # infinity is a mask: constant
-            found, products, *_ = torch.func.jvp(function, values, tangents)
-        except (RuntimeError, NotImplementedError) as error:
-            raise NoForwardModeError(str(error)) from error
-    return [significant_bias(value, product) for value, product in zip(found, products, strict=True)]
-
-
-def significant_bias(value: Tensor, product: Tensor) -> Tensor | None:
-    if not value.is_floating_point():
-        return None
-    bias = value - product
-    bias = bias.masked_fill(~bias.isfinite(), 0)  # where a mask put infinity, no gradient comes
-    scale = value.masked_fill(~value.isfinite(), 0).abs().amax() if value.numel() else 0
-    return bias if value.numel() and bias.abs().amax() > ROUNDING * torch.finfo(bias.dtype).eps * scale else None
-
-
 def is_linear(name: str, inputs: Sequence[Tensor], dependent: Sequence[Tensor], args: Sequence[Any]) -> bool:
     """Whether a function is linear in what depends on the image, and adds nothing."""
     if name in ADDITIVE:
@@ -211,23 +162,3 @@ def works_in_place(name: str, kwargs: dict[str, Any]) -> bool:
     if name.endswith("__"):
         return name.startswith("__i") or name == "__setitem__"
     return name.endswith("_") or bool(kwargs.get("inplace"))
-
-
-def flatten_tensors(value: Any) -> list[Tensor]:
-    """The tensors in nested lists, tuples and dicts, in order."""
-    if isinstance(value, Tensor):
-        return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    return [tensor for item in items for tensor in flatten_tensors(item)]
-
-
-def replace_tensors(value: Any, places: dict[int, int], copies: Sequence[Tensor]) -> Any:
-    """The same nesting, with copies instead of the tensors that have a place."""
-    if isinstance(value, Tensor):
-        return copies[places[id(value)]] if id(value) in places else value
-    if isinstance(value, dict):
-        return {name: replace_tensors(item, places, copies) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        items = [replace_tensors(item, places, copies) for item in value]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a named tuple, or a plain one
-    return value

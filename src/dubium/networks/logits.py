@@ -16,6 +16,8 @@ from dubium.networks.class_choice import Pair, select_pair
 from dubium.networks.cut_gradients import CutWatch, find_cut
 from dubium.networks.outputs import CONVERSIONS, OutputChoice, look_like_probabilities, take_logits
 
+SAME = 1e-4  # of the largest logit: differences below are rounding
+
 
 @dataclass
 class FirstPasses:
@@ -76,10 +78,10 @@ class LogitsNetwork(nn.Module):
         if self.index in self.passes.checked:
             return self.logits(x)
         if not self.passes.gradients or x.requires_grad:
-            logits = self.check_first_pass(x)
+            logits = self.check_first_pass(x, x)
         else:  # a graph of one image tells; the others go without
             with torch.enable_grad():
-                logits = self.check_first_pass(x[:1].clone().requires_grad_()).detach()
+                logits = self.check_first_pass(x[:1].clone().requires_grad_(), x).detach()
             logits = torch.cat([logits, self.logits(x[1:])]) if len(x) > 1 else logits
         self.passes.checked.add(self.index)
         return logits
@@ -94,8 +96,12 @@ class LogitsNetwork(nn.Module):
             part = take_logits(output, self.passes.choice, len(x))
         return check_output(part, self.index, len(x))
 
-    def check_first_pass(self, x: Tensor) -> Tensor:
-        """The logits of a pass during which all is watched that would make maps silently wrong."""
+    def check_first_pass(self, x: Tensor, batch: Tensor) -> Tensor:
+        """The logits of x, in a pass during which all is watched that would make maps silently wrong.
+
+        Args:
+            batch: the images, of which x are all or the first.
+        """
         before, cuts = random_state(x), list[str]()
         own_code = any(not type(module).__module__.startswith("torch.nn.") for module in self.network.modules())
         is_watched = x.requires_grad and own_code and type(self.network) not in self.passes.watched
@@ -108,6 +114,9 @@ class LogitsNetwork(nn.Module):
         if not torch.equal(before, random_state(x)):
             with torch.no_grad():
                 check_is_fixed(logits, self.logits(x.clone()), self.index)
+        if is_watched and len(batch) > 1:
+            with torch.no_grad():
+                check_images_apart(logits, self.logits(batch[: 2 if len(x) == 1 else 1]), self.index)
         if not callable(self.passes.choice) and look_like_probabilities(logits):
             raise OutputError(
                 f"The outputs of network {self.index} look like probabilities: none is negative and each row sums to "
@@ -154,9 +163,19 @@ def random_state(x: Tensor) -> Tensor:
 
 def check_is_fixed(first: Tensor, again: Tensor, index: int) -> None:
     """Whether a network that draws random numbers gives the same logits again."""
-    if (first - again).abs().max() > 1e-4 * first.abs().max():
+    if (first - again).abs().max() > SAME * first.abs().max():
         raise NetworkStateError(
             f"Network {index} is random: two passes of the same images differ, though it is in eval mode. Does it "
             "call F.dropout without training=self.training, or use FractionalMaxPool2d? Make it a fixed function; for "
             "MC dropout, give dubium.posteriors.MCDropout(network), which fixes the masks."
+        )
+
+
+def check_images_apart(logits: Tensor, among_others: Tensor, index: int) -> None:
+    """Whether the first image has the same logits in batches of different sizes."""
+    if (logits[0] - among_others[0]).abs().max() > SAME * logits[0].abs().max():
+        raise NetworkStateError(
+            f"Network {index} mixes the images of a batch: the logits of an image change with its neighbours, and so "
+            "would its maps. Does it reshape or repeat across the batch? (timm's GCViT does.) Explain one image at a "
+            "time, or mend its forward pass."
         )

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from dubium._methods import choose_method
+from dubium.data.samples import GIVEN
 from dubium.errors import OptionError, PosteriorTypeError
 from dubium.fingerprint import method_fingerprint, posterior_digest
 from dubium.models import Normalized, load_vae
@@ -38,10 +39,12 @@ class Work:
     about: Mapping[str, Any]
 
 
-def open_work(settings: Settings, source: ImageSource | None = None) -> Work:
-    """Open what the settings name; images that are open already are taken as they are."""
+def open_work(settings: Settings, source: ImageSource | None = None, posterior: Posterior | None = None) -> Work:
+    """Open what the settings name; images and networks that are open already are taken as they are."""
     settings = replace(settings, threads=settings.threads or torch.get_num_threads())
-    posterior, record = open_posterior(settings.posterior)
+    record: Record | None = None
+    if posterior is None:
+        posterior, record = open_posterior(settings.posterior)
     channels, height, width = settings.input_shape or input_shape(posterior, record)
     weights = {
         "kind": record.kind if record else None,
@@ -71,6 +74,11 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
 
     A factory is imported, so pass only what the user typed, never what a file says.
     """
+    if GIVEN in named:
+        raise OptionError(
+            f"The networks of this run were given in Python ({named[GIVEN]}), and no file has them. Name them: a "
+            "folder of dubium.save_posterior, or --posterior module:factory."
+        )
     if "run" in named:
         record = posterior_record(named["run"])
         return normalize_inputs(load_posterior(named["run"], named.get("architecture")), named), record

@@ -75,12 +75,36 @@ def dense_rule(steps: Sequence[Step]) -> Rule | None:
     return rule
 
 
+def product_rule(steps: Sequence[Step]) -> Rule | None:
+    """A product of matrices of which the second is a weight."""
+    if steps[0].inputs != [0]:
+        return None
+    weights = [step.saved("mat2").T for step in steps]
+    return lambda gradient: [stack_networks([gradient[:, s] @ weight for s, weight in enumerate(weights)], 1)]
+
+
+def activation_rule(steps: Sequence[Step]) -> Rule | None:
+    """A function of each number by itself: autograd gives its slopes, once for all targets."""
+    ones = torch.ones((), dtype=steps[0].outputs[0].dtype, device=steps[0].outputs[0].device)
+
+    def rule(gradient: Tensor) -> Sequence[Tensor]:
+        slopes = stack_networks([step.node(ones.expand(step.shape)) for step in steps], 0)  # not kept
+        return [gradient * as_convolutions_want(slopes)]
+
+    return rule
+
+
+def as_convolutions_want(features: Tensor) -> Tensor:
+    """Features (S, B, C, H, W) in the layout of convolutions' gradients; others as they are."""
+    if features.ndim != 5:
+        return features
+    return features.permute(1, 3, 4, 0, 2).contiguous().permute(3, 0, 4, 1, 2)
+
+
 def relu_rule(steps: Sequence[Step]) -> Rule:
     if any(includes_relu(above) for above in steps[0].above):
         return identity_rule(steps)
-    out = stack_networks([step.saved("result") for step in steps], 0)
-    if out.ndim == 5:  # the layout of convolutions' gradients
-        out = out.permute(1, 3, 4, 0, 2).contiguous().permute(3, 0, 4, 1, 2)
+    out = as_convolutions_want(stack_networks([step.saved("result") for step in steps], 0))
     if is_private(steps[0]) and is_image_convolution(steps[0].above[0]):  # its gradient is new, and nobody else's
         return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0, grad_input=gradient)]
     return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0)]
@@ -125,6 +149,11 @@ def includes_relu(step: Step) -> bool:
     return pools_squares(step) and step.below[0].name == RELU and is_private(step.below[0])
 
 
+ACTIVATIONS = (
+    *("EluBackward0", "GeluBackward0", "HardsigmoidBackward0", "HardswishBackward0", "HardtanhBackward0"),
+    *("LeakyReluBackward0", "MishBackward0", "SigmoidBackward0", "SiluBackward0", "SoftplusBackward0", "TanhBackward0"),
+)
+
 SETTINGS = {
     CONVOLUTION: ("stride", "padding", "dilation", "groups", "transposed"),
     BATCH_NORM: ("training",),
@@ -143,7 +172,9 @@ RULES: dict[str, Callable[[Sequence[Step]], Rule | None]] = {
     "AddmmBackward0": dense_rule,
     "AddBackward0": addition_rule,
     "MeanBackward1": mean_rule,
+    "MmBackward0": product_rule,
     "SliceBackward0": slice_rule,
+    **dict.fromkeys(ACTIVATIONS, activation_rule),
     **dict.fromkeys(("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0"), reshape_rule),
     **dict.fromkeys(("AliasBackward0", "CloneBackward0"), identity_rule),
 }
