@@ -120,7 +120,8 @@ def arm_maps(
         return {}
     train = partial(train_explainer, store, evaluation.data, recipe)
     members = run_items(evaluation, train, range(members_for(study)), "training the explainer")
-    x, maps = evaluation.data.batch(slice(images)), {}
+    x = evaluation.data.batch(slice(images))
+    maps: dict[str, dict[str, Tensor]] = {}
     for method in evaluation.methods:
         kinds: tuple[Kind, ...] = KINDS if method.name == UA_BACKPROP else ("epistemic",)  # as the arms need
         alone = replace(evaluation, posterior=members, methods=(method,), kinds=kinds)
