@@ -48,6 +48,10 @@ CLAIMS = (
     Claim("UA-Backprop finds them better than Blur IG", "anomaly", "Ours", "Blur IG", "iou", COLOUR),
     Claim("UA-Backprop is faster than Blur IG", "runtime", "Ours", "Blur IG", "seconds", ("mnist", "cifar-10")),
     Claim("UA-Backprop is faster than CLUE", "runtime", "Ours", "CLUE", "seconds", ("mnist", "cifar-10")),
+    Claim("Attention of alpha .2 raises accuracy", "vary-alpha", "0.2", "0.0", "accuracy", ("mnist", "cifar-10")),
+    Claim("Attention of alpha 2 raises accuracy", "vary-alpha", "2.0", "0.0", "accuracy", ("mnist", "cifar-10")),
+    Claim("Attention in input space does as well or better", "space", "Ours-input", "Ours-latent", "accuracy",
+          ("cifar-10",)),
     Claim("Attention raises accuracy", "mitigation", "Ours", "No attention", "accuracy", GREY_AND_COLOUR),
 )  # fmt: skip
 
