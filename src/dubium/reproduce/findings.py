@@ -26,8 +26,8 @@ LOWER = ("auc-urr@2%", "auc-urr@5%", "nll")
 OURS, AUTO = "Ours", "auto (blur-path)"
 CAVEATS = (
     "Keep in mind: the networks are not the paper's, and they decide much (see below); where the paper leaves a "
-    "setting open, the reading is ours, such as Blur IG's path up to sigma 20, and FullGrad's terms scaled as in its authors' "
-    "code; intervals are over images or seeds, not over networks trained anew.",
+    "setting open, the reading is ours, such as Blur IG's path up to sigma 20, and FullGrad's terms scaled as in its "
+    "authors' code; intervals are over images or seeds, not over networks trained anew.",
 )
 PICK = (
     '**What to pick.** `method="auto"`, which stands for `blur-path`: [which-method.md](which-method.md) has the '
