@@ -40,6 +40,9 @@ ABOUT: dict[str, dict[str, Any]] = {
 }
 """The networks: architecture, and the test accuracy of all together."""
 
+TAGS = {"mnist-11": "100-images"}
+"""The networks that `dubium reproduce` has too, on more images."""
+
 
 def copy_result(path: Path, results: Path) -> Path | None:
     """Write one small copy; None where the page has no place for it."""
@@ -52,7 +55,7 @@ def copy_result(path: Path, results: Path) -> Path | None:
         method: {metric: found[metric] for metric in METRICS if metric in found}
         for method, found in summary["results"].items()
     }
-    name = f"{protocol}-{dataset}@{run}"
+    name = f"{protocol}-{dataset}@{TAGS.get(run, run)}"
     content = {
         "job": name,
         "entry": protocol,

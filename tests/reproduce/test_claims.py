@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dubium.choices import SCALES
-from dubium.reproduce.claims import CLAIMS, Judgement, interval_gap, judge_claim, verdict_counts
+from dubium.reproduce.claims import CLAIMS, Judgement, interval_gap, judge_claim, verdict_counts, verdict_lines
 from dubium.reproduce.entries import ENTRIES
 from dubium.reproduce.paper import paper_value
 
@@ -72,3 +72,13 @@ def test_the_paper_has_what_it_is_said_to_claim(claim):
         first, second = (paper_value(table, name, f"{dataset}/{claim.metric}") for name in (claim.first, claim.second))
         assert first < second if claim.metric == "seconds" else first > second, dataset
     assert all({claim.first, claim.second} <= set(ENTRIES[claim.entry].rows(scale)) for scale in SCALES)
+
+
+def test_every_claim_is_in_the_words_once_for_each_dataset(tmp_path):
+    labels = {"ua-backprop": {}, "grad": {}}
+    write(tmp_path, "blurring-mnist", labels, [row("grad", "ua-backprop", "murr@2%", 0.25, 0.125, 0.5)])
+    titles = {name: name.upper() for name in ("mnist", "svhn", "cifar-10", "cifar-100")}
+    opposite, unmeasured = verdict_lines(tmp_path, "cpu", titles)
+    assert opposite == "- **Comes out the other way**: UA-Backprop is above Grad (MNIST)."
+    assert "UA-Backprop is above Grad (SVHN, CIFAR-10, CIFAR-100)" in unmeasured
+    assert unmeasured.startswith("- **Not measured yet**: ")

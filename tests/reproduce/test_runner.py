@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from dubium.errors import DataNotFoundError, MissingExtraError
-from dubium.reproduce import mitigation
+from dubium.models import cnn
+from dubium.reproduce import mitigation, networks
 from dubium.reproduce.job import AttentionArm, Job
 from dubium.reproduce.measures import MEASURES
 from dubium.reproduce.networks import draw_images, open_data
@@ -117,3 +118,14 @@ def test_arms_of_two_tables_are_trained_once(tmp_path, monkeypatch):
     again = Job("n", "mitigation", "mnist", arms=(replace(none, label="0.0"), weak, strong), options=options)
     MEASURES["mitigation"](study, again)
     assert trained[4:] == [("maps", 2.0, 0), ("maps", 2.0, 1)]
+
+
+def test_laplace_gets_weights_that_can_be_trained_though_those_of_a_file_cannot(tmp_path, monkeypatch):
+    monkeypatch.setenv("DUBIUM_DATA", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    given = []
+    monkeypatch.setattr(networks, "fit_laplace", lambda network, batches, samples: given.append(network) or [network])
+    frozen = cnn(filters=2, units=4).eval().requires_grad_(False)
+    networks.approximate_laplace(frozen, "mnist", "smoke")
+    assert all(weight.requires_grad for weight in given[0].parameters())
+    assert not any(weight.requires_grad for weight in frozen.parameters())

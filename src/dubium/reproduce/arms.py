@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dubium.reproduce.job import AttentionArm
-from dubium.reproduce.rows import METHODS, PaperRow
+from dubium.reproduce.rows import ATTENTION_METHODS, PaperRow
 from dubium.reproduce.study import AUTO
 from dubium.types import Kind
 
@@ -21,7 +21,7 @@ def row_arms(arms: Sequence[AttentionArm]) -> dict[str, PaperRow]:
 
 def method_arms(scale: str, none: str = "No attention") -> list[AttentionArm]:
     """The attention of the paper with the maps of each method, and none."""
-    return [*(AttentionArm(name, text) for name, text in METHODS[scale].items()), AttentionArm(none)]
+    return [*(AttentionArm(name, text) for name, text in ATTENTION_METHODS[scale].items()), AttentionArm(none)]
 
 
 def kind_arms(_scale: str) -> list[AttentionArm]:

@@ -48,8 +48,20 @@ CLAIMS = (
     Claim("UA-Backprop finds them better than Blur IG", "anomaly", "Ours", "Blur IG", "iou", COLOUR),
     Claim("UA-Backprop is faster than Blur IG", "runtime", "Ours", "Blur IG", "seconds", ("mnist", "cifar-10")),
     Claim("UA-Backprop is faster than CLUE", "runtime", "Ours", "CLUE", "seconds", ("mnist", "cifar-10")),
+    Claim("Attention of alpha .2 raises accuracy", "vary-alpha", "0.2", "0.0", "accuracy", ("mnist", "cifar-10")),
+    Claim("Attention of alpha 2 raises accuracy", "vary-alpha", "2.0", "0.0", "accuracy", ("mnist", "cifar-10")),
+    Claim("Attention in input space does as well or better", "space", "Ours-input", "Ours-latent", "accuracy",
+          ("cifar-10",)),
     Claim("Attention raises accuracy", "mitigation", "Ours", "No attention", "accuracy", GREY_AND_COLOUR),
 )  # fmt: skip
+
+
+VERDICTS = {
+    "**reproduces**": "Reproduces",
+    "**the opposite**": "Comes out the other way",
+    "cannot be told": "Cannot be told from noise",
+}
+UNMEASURED = "Not measured yet"
 
 
 @dataclass(frozen=True)
@@ -116,6 +128,23 @@ def interval_gap(first: Mapping[str, Any], second: Mapping[str, Any], metric: st
     if a is None or b is None:
         return None
     return a["value"] - b["value"], a["low"] - b["high"], a["high"] - b["low"]
+
+
+def verdict_lines(results: Path, scale: str, titles: Mapping[str, str]) -> Iterator[str]:
+    """The claims by their verdict, in words; what was not measured is named too."""
+    found: dict[str, dict[str, list[str]]] = {words: {} for words in (*VERDICTS.values(), UNMEASURED)}
+    for claim in CLAIMS:
+        for dataset in claim.datasets:
+            judged = list(judge_claim(claim, dataset, results, scale))
+            for each in judged:
+                where = titles[dataset] + (f" with {each.source}" if each.source else "")
+                found[VERDICTS[each.verdict(claim.metric)]].setdefault(claim.words, []).append(where)
+            if not judged:
+                found[UNMEASURED].setdefault(claim.words, []).append(titles[dataset])
+    for words, claims in found.items():
+        if claims:
+            text = "; ".join(f"{claim} ({', '.join(where)})" for claim, where in claims.items())
+            yield f"- **{words}**: {text}."
 
 
 def verdict_counts(results: Path, scale: str) -> str:

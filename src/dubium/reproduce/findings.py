@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dubium.reproduce.cells import Group, entry_groups, number_text, ours_text, signed_text
-from dubium.reproduce.claims import claim_lines, paired_difference, verdict_counts
+from dubium.reproduce.claims import claim_lines, paired_difference, verdict_counts, verdict_lines
 from dubium.reproduce.entries import ENTRIES
 from dubium.reproduce.job import CONTROL
 from dubium.reproduce.result import read_result
@@ -24,6 +24,11 @@ METRICS = {
 }
 LOWER = ("auc-urr@2%", "auc-urr@5%", "nll")
 OURS, AUTO = "Ours", "auto (blur-path)"
+CAVEATS = (
+    "Keep in mind: the networks are not the paper's, and they decide much (see below); where the paper leaves a "
+    "setting open, the reading is ours, such as Blur IG's path up to sigma 20, and FullGrad's terms scaled as in its "
+    "authors' code; intervals are over images or seeds, not over networks trained anew.",
+)
 PICK = (
     '**What to pick.** `method="auto"`, which stands for `blur-path`: [which-method.md](which-method.md) has the '
     "evidence, on more protocols than the paper has. Take `ua-backprop` to compare with the paper."
@@ -40,7 +45,8 @@ def group_title(name: str) -> str:
 
 def finding_lines(results: Path, scale: str) -> list[str]:
     """The first screens of the page."""
-    lines = [verdict_counts(results, scale), "", *claim_lines(results, scale, TITLES), ""]
+    lines = [verdict_counts(results, scale), "", *verdict_lines(results, scale, TITLES), "", *CAVEATS, ""]
+    lines += [*claim_lines(results, scale, TITLES), ""]
     lines += ["**Where UA-Backprop ranks** among the paper's methods that were measured (its rank there in brackets):"]
     lines += ["", *rank_table(results, scale), ""]
     lines += [*depend_lines(results, scale), *attention_lines(results), *strategy_lines(results)]

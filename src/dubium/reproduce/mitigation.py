@@ -24,12 +24,14 @@ from dubium.evaluation.summary import EvaluationSummary
 from dubium.fingerprint import dataset_fingerprint
 from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
+from dubium.registry import UA_BACKPROP
 from dubium.reproduce.job import NONE, SEEDS, AttentionArm, Job
 from dubium.reproduce.networks import SMOKE_MEMBERS, open_data
 from dubium.reproduce.study import Study, open_methods
 from dubium.seeds import seed_for
 from dubium.training.loop import fit, network_for
 from dubium.training.recipe import Recipe
+from dubium.types import Kind
 
 MEMBERS = 5
 
@@ -119,7 +121,12 @@ def arm_maps(
     train = partial(train_explainer, store, evaluation.data, recipe)
     members = run_items(evaluation, train, range(members_for(study)), "training the explainer")
     x = evaluation.data.batch(slice(images))
-    return compute_maps(replace(evaluation, posterior=members), store, x, MAPS)
+    maps: dict[str, dict[str, Tensor]] = {}
+    for method in evaluation.methods:
+        kinds: tuple[Kind, ...] = KINDS if method.name == UA_BACKPROP else ("epistemic",)  # as the arms need
+        alone = replace(evaluation, posterior=members, methods=(method,), kinds=kinds)
+        maps |= compute_maps(alone, store, x, MAPS)
+    return maps
 
 
 def train_explainer(

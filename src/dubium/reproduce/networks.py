@@ -1,6 +1,7 @@
 """The networks and images of each dataset and scale: trained here, public ones, or small stand-ins."""
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -192,7 +193,8 @@ def approximate_laplace(network: nn.Module, dataset: str, scale: str) -> Posteri
     assert data.labels is not None
     parts = [slice(start, start + LAPLACE_BATCH) for start in range(0, len(data), LAPLACE_BATCH)]
     batches = [(data.batch(rows), data.labels[rows]) for rows in parts]
-    return fit_laplace(network, batches, samples=LAPLACE_SAMPLES)
+    trainable = deepcopy(network).requires_grad_(True)  # networks from a file are frozen
+    return fit_laplace(trainable, batches, samples=LAPLACE_SAMPLES)
 
 
 KINDS: dict[str, Callable[[nn.Module, str, str], Posterior]] = {

@@ -17,8 +17,8 @@ from dubium.reproduce.sources import source_line
 HEAD = """# The paper's tables and figures, measured again
 
 *{paper}.* A cell is **ours** [95 % interval] / the paper's (difference); – was not measured. Rows in italics are ours:
-`auto`, and controls, maps that know nothing of the networks. Written by `dubium reproduce page --scale {scale}` from
-the files of [{folder}]({folder}): each has its command, commit, seed, settings, processor and versions.
+`auto`, and controls, maps that know nothing of the networks. Written by `dubium reproduce` from the files of
+[{folder}]({folder}): each has its command, commit, seed, settings, processor and versions.
 
 **{measured} of the paper's {total} numbers are measured**, at scale `{scale}`: {words}
 

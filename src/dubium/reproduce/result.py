@@ -17,7 +17,7 @@ from dubium.reproduce.job import CONTROL, NONE, Job
 
 KEPT = ("protocol", "settings", "versions", "results", "better", "notes")
 METRICS = ("murr@2%", "murr@5%", "auc-urr@2%", "auc-urr@5%", "iou", "ada", "accuracy", "nll")
-REFERENCES = ("ua-backprop", NONE, "No attention", "Ours", "plain")
+REFERENCES = ("ua-backprop", NONE, "No attention", "Ours", "plain", "0.0", "Epistemic", "Ours-latent")
 """Comparisons are kept where one side is one of these; all pairs are in the evaluation's own folder."""
 
 DIGITS = 5

@@ -48,6 +48,19 @@ METHODS: Mapping[str, Mapping[str, str]] = {
 }
 """The methods of the paper's rows, by scale; fewer steps and samples where there is no GPU."""
 
+ATTENTION_METHODS: Mapping[str, Mapping[str, str]] = {
+    **METHODS,
+    "cpu": FULL
+    | {
+        "SmoothGrad": "smoothgrad:samples=10",
+        "IG": "ig:steps=10",
+        "Blur IG": "blur-ig:steps=10",
+        "CLUE": "clue:steps=20",
+        "delta-CLUE": "delta-clue:steps=10:starts=2",
+    },
+}
+"""The same for the maps of training images, of which there are hundreds or thousands."""
+
 OWN = {f"auto ({AUTO})": AUTO} | {f"{name} (control)": name for name in CONTROLS}
 """Rows of ours: what `auto` stands for, and maps that know nothing of the networks."""
 

@@ -64,7 +64,8 @@ def estimated_seconds(job: Job, scale: str) -> float | None:
     if scale == "smoke":
         return 3.0
     minutes = MINUTES.get(job.measure, {}).get(job.dataset, 1.0)
-    return 60.0 * minutes * max(1, len(job.methods) + len(job.arms)) if scale == "cpu" else None
+    parts = max(1, len(job.methods) + len(job.arms)) * int(job.options.get("seeds", 1))
+    return 60.0 * minutes * parts if scale == "cpu" else None
 
 
 def check_data(statuses: Sequence[JobStatus], scale: str) -> None:
