@@ -3,6 +3,7 @@ import pytest
 import torch
 
 from dubium.models import VAE, vae_dense
+from dubium.registry import REGISTERED
 
 CHEAP = {
     "smoothgrad": {"samples": 3},
@@ -13,6 +14,13 @@ CHEAP = {
     "delta-clue": {"steps": 3, "starts": 2},
     "clue-path": {"steps": 3},
 }
+
+
+@pytest.fixture(autouse=True)
+def forget_registered_methods():
+    """A method that one test registers is unknown to the next."""
+    yield
+    REGISTERED.clear()
 
 
 @pytest.fixture

@@ -9,16 +9,16 @@ import dubium
 
 ROOT = Path(dubium.__file__).parent
 LAYERS = [  # a module imports from its own line and from those below it
-    ("cli", "web", "reproduce"),
+    ("cli", "web", "reproduce", "_evaluate", "_explain_dataset"),
     ("report", "run"),
     ("evaluation", "training"),
     ("_explain", "_methods", "networks"),
-    ("ua_backprop", "explanation", "figures", "notebook", "regions", "posteriors", "attribution"),
+    ("ua_backprop", "explanation", "figures", "notebook", "regions", "fingerprint", "posteriors", "attribution"),
     ("shares", "class_sampling", "softmax_share"),
     ("models", "data"),
     (
-        *("checks", "files", "executor", "gaussian_kernel", "ranking", "seeds", "types"),
-        *("kinds", "posterior_kinds", "registry", "option_text", "choices", "errors"),
+        *("checks", "files", "folder_lock", "executor", "gaussian_kernel", "ranking", "seeds", "types"),
+        *("advice", "kinds", "posterior_kinds", "registry", "option_text", "choices", "errors"),
     ),
 ]
 HEIGHT = {name: len(LAYERS) - i for i, names in enumerate(LAYERS) for name in names}

@@ -18,8 +18,9 @@ from benchmarks.auto.split import split_indices
 from dubium.data import load
 from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.protocols import Evaluation, run_protocol
+from dubium.fingerprint import posterior_digest
 from dubium.report.protocols import write_figures
-from dubium.run.work import open_posterior, weights_digest
+from dubium.run.work import open_posterior
 
 METHODS = ("blur-path", "ua-backprop", "grad", "ig:start=blur:steps=5", "blur-ig:steps=20", "effect-variance")
 CHECKS = ("kinds", "top")
@@ -47,7 +48,7 @@ def run_final(out: Path, run: str, dataset: str, protocols: list[str], results: 
     data = test.subset(split_indices(dataset, len(test), "final"))
     posterior, _ = open_posterior({"run": run})
     name = f"{Path(run).name}-{dataset}"
-    methods, weights, train = parse_methods(METHODS, data.shape[0]), weights_digest(posterior), load(dataset, "train")
+    methods, weights, train = parse_methods(METHODS, data.shape[0]), posterior_digest(posterior), load(dataset, "train")
     for protocol in protocols:
         start, folder = time.time(), out / name / protocol
         evaluation = Evaluation(

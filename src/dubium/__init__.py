@@ -4,7 +4,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dubium._evaluate import evaluate
     from dubium._explain import explain, fullgrad_completeness, methods, uncertainty
+    from dubium._explain_dataset import explain_dataset
+    from dubium._methods import register_method
     from dubium.explanation import Explanation, load
     from dubium.posteriors import load_posterior, load_weights, save_posterior
     from dubium.training.attention import mitigate
@@ -14,26 +17,32 @@ if TYPE_CHECKING:
 __all__ = [
     "Explanation",
     "__version__",
+    "evaluate",
     "explain",
+    "explain_dataset",
     "fullgrad_completeness",
     "load",
     "load_posterior",
     "load_weights",
     "methods",
     "mitigate",
+    "register_method",
     "save_posterior",
     "uncertainty",
 ]
 
 _MODULES = {
     "Explanation": "dubium.explanation",
+    "evaluate": "dubium._evaluate",
     "explain": "dubium._explain",
+    "explain_dataset": "dubium._explain_dataset",
     "fullgrad_completeness": "dubium._explain",
     "load": "dubium.explanation",
     "load_posterior": "dubium.posteriors",
     "load_weights": "dubium.posteriors",
     "methods": "dubium._explain",
     "mitigate": "dubium.training.attention",
+    "register_method": "dubium._methods",
     "save_posterior": "dubium.posteriors",
     "uncertainty": "dubium._explain",
 }

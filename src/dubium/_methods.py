@@ -1,6 +1,7 @@
 """What a method does with a posterior: UA-Backprop goes through each network's logits, all others explain the
 uncertainty of all networks together."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -13,9 +14,9 @@ from dubium.attribution._prepared import predict_logits
 from dubium.attribution._resolve import Method, check_options, resolve_method
 from dubium.attribution._scaling import scale_to_scores
 from dubium.checks import check_maps
-from dubium.errors import UnknownNameError, unknown
+from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.posteriors.stack import stack
-from dubium.registry import ATTRIBUTORS, AUTO, CONTROLS, RECOMMENDED, RELEVANCES, UA_BACKPROP, method_names
+from dubium.registry import ATTRIBUTORS, AUTO, CONTROLS, RECOMMENDED, REGISTERED, RELEVANCES, UA_BACKPROP, method_names
 from dubium.shares import UncertaintyTarget, class_shares
 from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior
 from dubium.ua_backprop import UA_DEFAULTS, UABackpropOptions, ua_backprop, ua_options
@@ -109,3 +110,32 @@ def choose_method(method: object, options: Mapping[str, Any], channels: int) -> 
     relevance_options = {name: options.get(name, default) for name, default in relevance.options.items()}
     chosen = ua_options({name: value for name, value in options.items() if name in UA_DEFAULTS}, channels)
     return ThroughLogits(replace(relevance, options=relevance_options), given, chosen, relevance.name == FULLGRAD)
+
+
+def register_method(name: str, function: Any, *, replace: bool = False) -> None:
+    """Give a method of your own a name, which `explain`, `evaluate` and `methods()` then know, in this process.
+
+    On the command line, name it `package.module:function` instead.
+
+    Args:
+        name: letters, digits and `-_.`, and not that of another method.
+        function: `(network, x, target, *, options...) -> maps`, a Captum class or object.
+        replace: whether an earlier method of that name, registered likewise, is replaced.
+
+    >>> def brightness(network, x, target):
+    ...     return x.sum(1)[:, None].expand(-1, target(network(x)).shape[1], -1, -1)
+    >>> register_method("brightness", brightness, replace=True)
+    >>> import dubium, dubium.data
+    >>> dubium.explain(dubium.load_posterior("demo"), dubium.data.load("demo").batch([0]), method="brightness").method
+    'brightness'
+    """
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise OptionError(f"The method's name is {name!r}; letters, digits, '-', '_' and '.' are needed.")
+    if name in method_names() and not (replace and name in REGISTERED):
+        raise OptionError(f"There is a method called {name!r} already. Choose another name.")
+    if isinstance(function, str) or not callable(getattr(function, "attribute", function)):
+        raise OptionError(
+            f"The method {name!r} is a {type(function).__name__}; a function or a Captum class is needed."
+        )
+    resolve_method(function, {}, "relevance", {})  # raises what is wrong with its signature
+    REGISTERED[name] = function

@@ -23,3 +23,6 @@ ENGINES = ("local", "ray")
 
 RANKING = ("epistemic", "total", "aleatoric")
 """The kinds of uncertainty in the order of `explain` on the command line: the first one ranks the images."""
+
+EXPORTS = {"coco": "coco.json", "csv": "review.csv", "png": "masks", "fiftyone": "fiftyone"}
+"""Formats of other tools that results can be written in, each with the file or folder that it becomes."""

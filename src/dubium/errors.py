@@ -59,6 +59,10 @@ class FileFormatError(DubiumError, ValueError):
     """A file that is damaged, or not what it should be."""
 
 
+class FolderInUseError(DubiumError, OSError):
+    """A folder that another process is writing to."""
+
+
 class DataNotFoundError(DubiumError, FileNotFoundError):
     """A dataset whose files are in none of the folders that were searched."""
 

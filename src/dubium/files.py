@@ -57,6 +57,18 @@ def check_same_settings(
         raise OptionError(f"{folder} belongs to a run with other settings: {'; '.join(differences)}. {advice}")
 
 
+def check_recorded(
+    folder: Path | str, there: Mapping[str, Any], here: Mapping[str, Any], *, advice: str = "Use another folder."
+) -> None:
+    """Refuse a folder whose settings lack a name that this run has: nobody can know whether its results are ours."""
+    missing = [name for name, value in here.items() if value is not None and name not in there]
+    if missing:
+        raise OptionError(
+            f"{folder} was made by an earlier version of dubium, which did not record {', '.join(missing)}: it cannot "
+            f"be continued. {advice}"
+        )
+
+
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
     """Every value that differs, with the path of its name; a missing one counts as None."""
     texts: list[str] = []

@@ -1,5 +1,7 @@
 """The methods that `explain(..., method=)` takes. No torch here: the command line lists them without importing it."""
 
+from typing import Any
+
 UA_BACKPROP = "ua-backprop"
 
 RELEVANCES: dict[str, str] = {
@@ -33,6 +35,9 @@ ATTRIBUTORS: dict[str, str] = RELEVANCES | {
 }
 """Methods `(network, x, target) -> maps`: where each function is defined."""
 
+METHOD_VERSIONS: dict[str, int] = dict.fromkeys((UA_BACKPROP, *ATTRIBUTORS), 1)
+"""Raise the number of a method (`| {"ig": 2}`) when its maps change: results of another version are then not continued.
+`tests/test_versions.py` fails when maps change and the number does not."""
 
 SCALED = frozenset({"blur-path", "smooth-random", "edges", "local-contrast"})
 """Methods whose maps are non-negative and are scaled to sum to the score."""
@@ -47,7 +52,10 @@ PREPARATIONS: dict[str, str] = {
 }
 """Relevances that UA-Backprop can have faster than by calls of their functions."""
 
+REGISTERED: dict[str, Any] = {}
+"""Methods of a user's own, by the name that `dubium.register_method` gave them; of this process alone."""
+
 
 def method_names() -> tuple[str, ...]:
     """The names that `explain(..., method=)` takes."""
-    return UA_BACKPROP, AUTO, *ATTRIBUTORS
+    return UA_BACKPROP, AUTO, *ATTRIBUTORS, *REGISTERED

@@ -126,11 +126,11 @@ def test_rubbish_is_refused_in_the_page(page, tmp_path):
     page.reload()
     page.wait_for_selector("#completeness", timeout=PATIENCE)
     (tmp_path / "rubbish.png").write_bytes(b"no image at all")
-    before = shown(page)
     page.locator("#upload input[type=file]").set_input_files(tmp_path / "rubbish.png")
     alert = page.get_by_role("alert")
     playwright.expect(alert).to_contain_text("rubbish.png is damaged or not an image", timeout=PATIENCE)
-    assert shown(page) == before
+    playwright.expect(page.locator("#view img")).to_have_count(0, timeout=PATIENCE)  # of no other image under an error
+    assert "completeness" not in page.locator("#facts").inner_html()
 
 
 def test_nothing_was_asked_for_elsewhere(page, address):

@@ -14,7 +14,7 @@ from dubium.attribution._captum import captum_attributor, captum_name, is_captum
 from dubium.attribution._context import Context
 from dubium.attribution._target import target_part
 from dubium.errors import OptionError, UnknownNameError, lookup, unknown
-from dubium.registry import PLAIN_PREPARATION, PREPARATIONS, SCALED
+from dubium.registry import PLAIN_PREPARATION, PREPARATIONS, REGISTERED, SCALED
 from dubium.types import Attribution, Attributor, Images, Maps, Posterior, Target
 
 CONTEXT = "context"
@@ -46,8 +46,10 @@ class Method:
 def resolve_method(what: object, table: Mapping[str, str], noun: str, options: Mapping[str, Any]) -> Method:
     """The method of the table that is called `what`, or `what` itself if it is one, with its options."""
     what = next((name for name, path in table.items() if callable(what) and load_function(path) is what), what)
-    preparation = PLAIN_PREPARATION
-    if isinstance(what, str) and what not in table and ":" in what:
+    preparation, given = PLAIN_PREPARATION, what
+    if isinstance(what, str) and what in REGISTERED:
+        what = REGISTERED[what]
+    elif isinstance(what, str) and what not in table and ":" in what:
         what = import_method(what)
     if not isinstance(what, str) and is_captum(what):
         name, function = captum_name(what), image_by_image(captum_attributor(what))
@@ -58,6 +60,7 @@ def resolve_method(what: object, table: Mapping[str, str], noun: str, options: M
     else:
         name, function = str(what), load_function(lookup(noun, table, what))
         preparation = PREPARATIONS.get(name, PLAIN_PREPARATION)
+    name = str(given) if isinstance(given, str) and given in REGISTERED else name
     defaults = options_of(function)
     if noun == "method":  # the options of a relevance are UA-Backprop's too
         check_options(name, defaults, options)

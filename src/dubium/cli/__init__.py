@@ -8,11 +8,13 @@ from typer.core import TyperGroup
 
 import dubium
 from dubium.cli import data, evaluate
+from dubium.cli._failures import describe_failure
 from dubium.cli._manual import EPILOG, HELP
 from dubium.cli._options import ManyValues
 from dubium.cli.compare import compare
 from dubium.cli.demo import demo
 from dubium.cli.explain import explain
+from dubium.cli.export import export
 from dubium.cli.report import report
 from dubium.cli.serve import serve
 from dubium.cli.train import train
@@ -22,7 +24,8 @@ from dubium.errors import DubiumError
 
 
 class Commands(TyperGroup):
-    """Prints what dubium raises on purpose as one message, with exit code 2; other errors end with 3."""
+    """Prints what dubium raises on purpose, and what the system refuses, as one message, with exit code 2; other errors
+    end with 3."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -31,8 +34,12 @@ class Commands(TyperGroup):
             typer.echo(f"dubium: {error}", err=True)
             raise typer.Exit(2) from error
         except Exception as error:
-            if hasattr(error, "exit_code"):  # typer's own: a wrong flag, an exit
+            if hasattr(error, "exit_code") or isinstance(error, BrokenPipeError):  # typer's own: a wrong flag, an exit
                 raise
+            failure = describe_failure(error)
+            if failure is not None:
+                typer.echo(f"dubium: {failure}", err=True)
+                raise typer.Exit(2) from error
             traceback.print_exc()
             raise typer.Exit(3) from error
 
@@ -65,6 +72,7 @@ app.command("explain", cls=ManyValues)(explain)
 app.command("uncertainty", cls=ManyValues)(uncertainty)
 app.command("compare", cls=ManyValues)(compare)
 app.command("report")(report)
+app.command("export")(export)
 app.command("serve", cls=ManyValues)(serve)
 app.add_typer(data.app, name="data")
 app.add_typer(evaluate.app, name="evaluate")

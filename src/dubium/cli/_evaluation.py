@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 from rich.console import Console
 
-from dubium.choices import DEMO, SCALES
+from dubium.choices import SCALES
+from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._evaluation_tables import print_overview, print_summary
-from dubium.cli._options import dataset_for, one_of, split_words
+from dubium.cli._options import one_of, split_words
 from dubium.errors import FileFormatError, OptionError
+from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
 from dubium.option_text import split_outside_brackets
 
@@ -29,8 +31,13 @@ if TYPE_CHECKING:
 class SharedOptions:
     """Arguments and options of every protocol, as the user typed them."""
 
-    run: Annotated[str, typer.Argument(help="A posterior's folder, its name under DUBIUM_MODELS, or 'demo'.")]
     out: Annotated[Path, typer.Option(help="Where to write summary.json, tables and figures.")]
+    run: o.PosteriorName = None
+    posterior: o.PosteriorFactory = None
+    weights: o.Weights = None
+    mean: o.Mean = None
+    std: o.Std = None
+    network_output: o.NetworkOutput = None
     dataset: Annotated[
         str | None, typer.Option(help="NAME, NAME:split, or a path; for 'demo', its own digits by default.")
     ] = None
@@ -51,14 +58,17 @@ class SharedOptions:
     address: Address = None
 
 
+POSTERIOR_OPTIONS = ("run", "posterior", "weights", "mean", "std", "network_output")
+
+
 def with_shared_options(command: Callable[..., None], *, run: bool = True) -> Callable[..., None]:
     """A command that takes the fields of `SharedOptions` besides its own options, and gets them as one argument.
 
     Args:
-        run: whether the user names a posterior; else its name is empty.
+        run: whether the user names a posterior.
     """
     hints = get_type_hints(SharedOptions, include_extras=True)
-    absent: dict[str, Any] = {} if run else {"run": ""}
+    absent: dict[str, Any] = {} if run else dict.fromkeys(POSTERIOR_OPTIONS)
     shared = [
         inspect.Parameter(
             field.name,
@@ -90,9 +100,10 @@ def evaluate_and_print(protocol: str, shared: SharedOptions, **changes: Any) -> 
     from dubium.report.protocols import write_figures
 
     given = {name: value for name, value in changes.items() if value is not None}
-    with open_evaluation(protocol, shared) as evaluation:
-        summary = run_protocol(protocol, evaluation, scale=shared.scale, **given)
-    write_figures(shared.out)
+    with own_folder(shared.out):
+        with open_evaluation(protocol, shared) as evaluation:
+            summary = run_protocol(protocol, evaluation, scale=shared.scale, **given)
+        write_figures(shared.out)
     print_summary(summary, shared.out)
 
 
@@ -102,10 +113,12 @@ def evaluate_all_and_print(shared: SharedOptions, protocols: Sequence[str] | Non
     from dubium.report.protocols import write_figures
 
     chosen = protocols or TOGETHER
-    with open_evaluation("blurring", shared) as evaluation:
-        overview = evaluate_all(evaluation, chosen, scale=shared.scale)
-    for name in chosen:
-        write_figures(shared.out / name)
+    with own_folder(shared.out):
+        with open_evaluation("blurring", shared) as evaluation:
+            overview = evaluate_all(evaluation, chosen, scale=shared.scale)
+        for name in chosen:
+            with own_folder(shared.out / name):
+                write_figures(shared.out / name)
     print_overview(overview, shared.out)
 
 
@@ -128,26 +141,28 @@ def open_evaluation(protocol: str, shared: SharedOptions) -> "Iterator[Evaluatio
 
 def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Evaluation":
     """Posterior, images and methods that the user named."""
+    from dubium._evaluate import check_networks, other_images
     from dubium.checks import check_kinds
-    from dubium.data import load
     from dubium.errors import lookup
     from dubium.evaluation.methods import DEFAULTS, parse_methods
     from dubium.evaluation.protocols import PROTOCOLS, Evaluation
-    from dubium.run.work import open_posterior, weights_digest
+    from dubium.run.sources import open_dataset
+    from dubium.run.work import open_posterior
+    from dubium.types import Posterior
 
     texts = lookup("scale", DEFAULTS, shared.scale)
     kinds = check_kinds(split_words([shared.kinds]))
-    name, split = dataset_for(shared.run, shared.dataset), PROTOCOLS[protocol].split
-    if name is None:
-        raise OptionError("--dataset is missing: NAME, NAME:split, or a path. `dubium data list` shows the names.")
-    if name == DEMO:  # those that are not among its training images
-        running["other_data"] = load(DEMO).subset(slice(1, None, 2))
-    data = load(name, split)
-    needs_posterior = PROTOCOLS[protocol].needs_posterior
-    posterior = open_posterior({"run": shared.run})[0] if needs_posterior else ()
+    images = o.image_settings(shared.run, None, shared.dataset)
+    data = open_dataset(images, PROTOCOLS[protocol].split)
+    posterior: Posterior = ()
+    name = ""
+    if PROTOCOLS[protocol].needs_posterior:
+        named = o.posterior_settings(shared.run, shared.posterior, shared.weights, shared.mean, shared.std)
+        output = o.network_output_settings(shared.network_output).get("output")
+        posterior, name = check_networks(open_posterior(named)[0], data, output), shared.run or str(shared.posterior)
     methods = parse_methods(split_outside_brackets(shared.methods, ",") if shared.methods else texts, data.shape[0])
-    weights = weights_digest(posterior) if needs_posterior else ""
-    return Evaluation(posterior, data, methods, kinds, shared.out, shared.run, weights, shared.seed, **running)
+    running["other_data"] = other_images(images.get("dataset"), data)
+    return Evaluation(posterior, data, methods, kinds, shared.out, name, seed=shared.seed, **running)
 
 
 def read_masks(path: Path) -> "Tensor":

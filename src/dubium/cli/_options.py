@@ -4,6 +4,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Sequence
+from glob import glob
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -24,11 +25,19 @@ POSTERIOR, IMAGES, METHOD, RUNNING = "Posterior", "Images", "Method", "Running"
 class ManyValues(TyperCommand):
     """Lets some options take all the words up to the next option, as a shell's `--images *.png` needs."""
 
+    many: Sequence[str] = MANY
+
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, repeat_option_names(args))
+        return super().parse_args(ctx, repeat_option_names(args, self.many))
 
 
-def repeat_option_names(args: Sequence[str]) -> list[str]:
+class ManyWeights(ManyValues):
+    """The same for the options that name networks alone: `--methods` is one word, which RUN may follow."""
+
+    many = ("--weights", "--mean", "--std")
+
+
+def repeat_option_names(args: Sequence[str], many: Sequence[str] = MANY) -> list[str]:
     """`--images a b` as `--images a --images b`."""
     repeated: list[str] = []
     option, first = "", False
@@ -37,7 +46,7 @@ def repeat_option_names(args: Sequence[str]) -> list[str]:
         if option and not first and not is_option:
             repeated.append(option)
         elif is_option:
-            option = arg if arg in MANY else ""
+            option = arg if arg in many else ""
         first = is_option and bool(option)
         repeated.append(arg)
     return repeated
@@ -60,7 +69,11 @@ def one_of(kind: str, names: Sequence[str]) -> dict[str, Any]:
 
 
 PosteriorName = Annotated[
-    str | None, typer.Argument(metavar="[RUN]", help=f"A trained run's folder, a named posterior, or `{DEMO}`.")
+    str | None,
+    typer.Argument(
+        metavar="[RUN]",
+        help=f"A trained run's folder, a named posterior, `{DEMO}`, or module:factory@a.pt,b.pt of your own.",
+    ),
 ]
 PosteriorFactory = Annotated[
     str | None,
@@ -90,7 +103,7 @@ DatasetName = Annotated[
     str | None,
     typer.Option(
         "--dataset", metavar="NAME[:SPLIT]", rich_help_panel=IMAGES, autocompletion=completion([*DATASETS, DEMO]),
-        help=f"{', '.join(DATASETS)}, {DEMO}, or an array file.",
+        help=f"{', '.join(DATASETS)}, {DEMO}, an array file, or module:factory of a torch dataset.",
     ),
 ]  # fmt: skip
 Fit = Annotated[
@@ -155,7 +168,15 @@ def posterior_settings(
     mean: list[str] | None,
     std: list[str] | None,
 ) -> dict[str, Any]:
-    """`posterior` of `dubium.run.Settings`; a factory is looked for in the current folder too."""
+    """`posterior` of `dubium.run.Settings`; a factory is looked for in the current folder too.
+
+    `module:factory@a.pt,b.pt` as the run is another way to say `--posterior module:factory --weights a.pt b.pt`.
+    """
+    if run is not None and is_factory(run):
+        if factory is not None or weights:
+            raise OptionError(f"{run} names networks already; leave out --posterior and --weights.")
+        factory, _, files = run.partition("@")
+        run, weights = None, weight_files(files)
     if run is None and factory is None:
         raise OptionError(f"No posterior was named. Give a run's folder, `{DEMO}`, or --posterior module:factory.")
     if run == DEMO and factory is not None:
@@ -172,6 +193,22 @@ def posterior_settings(
         where = str(Path(run).resolve()) if run != DEMO and Path(run).is_dir() else run
         return {"run": where, **({} if factory is None else {"architecture": factory}), **normalisation}
     return {"factory": factory, "weights": [str(Path(file).resolve()) for file in weights or ()], **normalisation}
+
+
+def is_factory(text: str) -> bool:
+    """Whether a posterior's name is `module:factory`, with or without `@` and weight files, and no folder."""
+    return re.fullmatch(r"[\w.]+:[\w.]+(@.+)?", text) is not None and not Path(text).exists()
+
+
+def weight_files(text: str) -> list[str]:
+    """Files separated by commas; a pattern stands for the files that it matches, in order."""
+    found: list[str] = []
+    for word in split_words([text]):
+        matches = sorted(glob(word)) if any(sign in word for sign in "*?[") else [word]
+        if not matches:
+            raise OptionError(f"No file is called like {word!r}.")
+        found += matches
+    return found
 
 
 def search_working_folder() -> None:
@@ -199,6 +236,9 @@ def image_settings(run: str | None, images: list[str] | None, dataset: str | Non
         raise OptionError("Both --images and --dataset were given; give one of them.")
     if images:
         return {"files": images}
+    if dataset and is_factory(dataset) and dataset.partition(":")[0] not in (*DATASETS, DEMO):
+        search_working_folder()
+        return {"factory": dataset}
     if named := dataset_for(run, dataset):
         return {"dataset": named}
     raise OptionError("No images were named. Give --images DIR or files, or --dataset NAME[:split].")

@@ -54,6 +54,8 @@ def row_json(row: "Row") -> dict[str, Any]:
         "prediction": row.prediction,
         **row.scores(),
         "probs": row.probs.tolist(),
+        "advice": row.advice,
+        "regions": [region.json() for region in row.regions or ()],
     }
 
 

@@ -11,6 +11,7 @@ from dubium.cli import _options as o
 from dubium.cli._progress import stage_bars
 from dubium.cli._tables import print_json
 from dubium.errors import OptionError, UnknownNameError
+from dubium.folder_lock import own_folder
 
 Side = Annotated[
     str, typer.Argument(help=f"A folder that dubium explain wrote, or a posterior: a run, a name, `{DEMO}`.")
@@ -52,7 +53,7 @@ def compare(
         raise OptionError(f"--methods names {len(named)} methods; give one for both sides, or one for each.")
     stored = [has_results(side) for side in (run_a, run_b)]
     folders = [Path(run_a), Path(run_b)]
-    with stage_bars(quiet=json) as progress:
+    with own_folder(out), stage_bars(quiet=json) as progress:
         only: tuple[int, ...] | None = None
         for place, side in enumerate((run_a, run_b)):
             if not stored[place]:
@@ -66,7 +67,7 @@ def compare(
                 folders[place] = out / "ab"[place]
                 explain_dataset(open_work(settings), folders[place], fresh=fresh, progress=progress)
             only = open_results(folders[place]).explained_ids()  # so that the other side explains the same images
-    page, agreement = write_comparison(folders[0], folders[1], out, names=titles((run_a, run_b), named))
+        page, agreement = write_comparison(folders[0], folders[1], out, names=titles((run_a, run_b), named))
     if json:
         print_json({"page": str(page), "a": str(folders[0]), "b": str(folders[1]), **asdict(agreement)})
         return

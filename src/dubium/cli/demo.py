@@ -9,6 +9,7 @@ import typer
 from dubium.choices import DEMO
 from dubium.cli._progress import stage_bars
 from dubium.cli._tables import print_json, print_most_uncertain
+from dubium.folder_lock import own_folder
 from dubium.registry import AUTO
 
 TITLE = "What makes five networks unsure about these digits?"
@@ -29,7 +30,7 @@ def demo(
 
     settings = Settings({"run": DEMO}, {"dataset": DEMO}, top=top)
     beside = out / AUTO
-    with stage_bars(quiet=json) as progress:
+    with own_folder(out), stage_bars(quiet=json) as progress:
         results = explain_dataset(open_work(settings), out, fresh=True, progress=progress)
         explain_dataset(open_work(replace(settings, method=AUTO)), beside, fresh=True, progress=progress)
         pictures = []

@@ -14,7 +14,7 @@ from dubium.cli._evaluation import (
     read_masks,
     with_shared_options,
 )
-from dubium.cli._options import parse_numbers, split_words
+from dubium.cli._options import ManyWeights, parse_numbers, split_words
 
 app = typer.Typer(no_args_is_help=True, help="Judge attribution methods; a killed evaluation goes on where it stopped.")
 
@@ -22,7 +22,7 @@ Images = Annotated[int | None, typer.Option(min=1, help="How many images; by def
 Candidates = Annotated[int | None, typer.Option(min=1, help="Choose them from so many only.")]
 
 
-@app.command()
+@app.command(cls=ManyWeights)
 @with_shared_options
 def blurring(
     shared: SharedOptions,
@@ -44,7 +44,7 @@ def blurring(
     )
 
 
-@app.command()
+@app.command(cls=ManyWeights)
 @with_shared_options
 def removal(
     shared: SharedOptions,
@@ -58,7 +58,7 @@ def removal(
     evaluate_and_print("removal", shared, images=images, candidates=candidates, remove=ways, steps=steps)
 
 
-@app.command()
+@app.command(cls=ManyWeights)
 @with_shared_options
 def anomaly(
     shared: SharedOptions,
@@ -76,7 +76,7 @@ def anomaly(
         evaluate_and_print("anomaly", shared, images=images, candidates=candidates, box=box, patches=source)
 
 
-@app.command()
+@app.command(cls=ManyWeights)
 @partial(with_shared_options, run=False)
 def causes(
     shared: SharedOptions,
@@ -89,7 +89,7 @@ def causes(
     evaluate_and_print("causes", shared, images=images, candidates=candidates, members=members, epochs=epochs)
 
 
-@app.command()
+@app.command(cls=ManyWeights)
 @with_shared_options
 def mitigation(
     shared: SharedOptions,
@@ -117,7 +117,7 @@ def mitigation(
     )
 
 
-@app.command()
+@app.command(cls=ManyWeights)
 @with_shared_options
 def sanity(
     shared: SharedOptions,
@@ -141,7 +141,7 @@ def sanity(
     )
 
 
-@app.command("all")
+@app.command("all", cls=ManyWeights)
 @with_shared_options
 def all_protocols(
     shared: SharedOptions,

@@ -11,6 +11,7 @@ from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
 from dubium.cli._progress import stage_bars
 from dubium.cli._tables import MOST_LISTED, exit_if_skipped, print_json, print_most_uncertain, row_json
+from dubium.folder_lock import own_folder
 
 
 def explain(
@@ -86,7 +87,7 @@ def explain(
         threads=threads_for(engine, threads),
     )
     folder = out or Path("dubium-explain")
-    with stage_bars(quiet=json) as progress:
+    with own_folder(folder), stage_bars(quiet=json) as progress:
         with executor_for(engine, address, settings.threads) as executor:
             settings = replace(settings, device=device_for(engine, device) or settings.device)
             results = explain_dataset(open_work(settings), folder, fresh=fresh, engine=executor, progress=progress)

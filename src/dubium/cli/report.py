@@ -8,6 +8,7 @@ import typer
 from dubium.cli._options import Json
 from dubium.cli._progress import stage_bars
 from dubium.cli._tables import print_json
+from dubium.folder_lock import own_folder
 
 
 def report(
@@ -27,12 +28,14 @@ def report(
     from dubium.run import open_results
 
     if is_evaluation(out):
-        page = write_evaluation_page(out, title=title)
+        with own_folder(out):
+            page = write_evaluation_page(out, title=title)
         print_json({"page": str(page)}) if json else print(page)
         return
     results = open_results(out)
-    page, pictures = write_page(out, gallery=gallery, title=title, smooth=smooth, beside=beside), list[str]()
-    with stage_bars(quiet=json) as progress:
+    with own_folder(out), stage_bars(quiet=json) as progress:
+        page = write_page(out, gallery=gallery, title=title, smooth=smooth, beside=beside)
+        pictures = list[str]()
         for path in write_pngs(out, smooth=smooth) if png else ():
             pictures.append(str(path))
             progress("draw", len(pictures), results.explained_count())

@@ -1,5 +1,6 @@
 """`dubium serve`."""
 
+import signal
 from pathlib import Path
 from typing import Annotated
 
@@ -40,6 +41,7 @@ def serve(
         session = open_posterior_session(o.posterior_settings(run, posterior, weights, mean, std), shown)
     if host not in HERE:
         typer.echo(f"dubium: anyone who can reach {host} can use this page and upload images.", err=True)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, with nothing left behind
     serve_page(session, host=host, port=port, open_browser=browser, started=print_address)
 
 

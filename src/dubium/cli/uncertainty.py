@@ -10,6 +10,7 @@ from dubium.choices import RANKING
 from dubium.cli import _options as o
 from dubium.cli._progress import stage_bars
 from dubium.cli._tables import exit_if_skipped, print_json, print_most_uncertain, row_json
+from dubium.folder_lock import own_folder
 
 
 def uncertainty(
@@ -55,9 +56,9 @@ def uncertainty(
     )
     with TemporaryDirectory() as temporary:
         folder = out or Path(temporary)
-        with stage_bars(quiet=json) as progress:
+        with own_folder(folder), stage_bars(quiet=json) as progress:
             results = explain_dataset(open_work(settings), folder, fresh=fresh, progress=progress)
-        page = write_page(folder) if out else None
+            page = write_page(folder) if out else None
         if json:
             for row in results.rows(pictures=False):
                 print_json(row_json(row))

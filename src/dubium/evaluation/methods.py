@@ -1,7 +1,7 @@
 """Methods with their options, as a command line names them: `ua-backprop:rescale=none`."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -9,6 +9,7 @@ from torch import Tensor
 from dubium._explain import explain
 from dubium._methods import choose_method
 from dubium.errors import OptionError
+from dubium.explanation import describe
 from dubium.models import load_vae
 from dubium.option_text import parse_value, split_method
 from dubium.registry import CONTROLS
@@ -23,10 +24,10 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class LabelledMethod:
-    """A method and its options, under the text that asked for it."""
+    """A method and its options, under the text that asked for it; `name` may be a function or a Captum class too."""
 
     label: str
-    name: str
+    name: Any
     options: dict[str, Any]
 
 
@@ -41,6 +42,29 @@ def parse_methods(texts: Iterable[str], channels: int, *, control: bool = True) 
     labels = dict.fromkeys(text.strip() for text in texts if text.strip())
     labels |= dict.fromkeys(CONTROLS if control else ())
     return tuple(parse_method(label, channels) for label in labels)
+
+
+def label_methods(methods: Iterable[Any], channels: int) -> tuple[LabelledMethod, ...]:
+    """Methods as a program has them: texts, functions, Captum classes, or pairs of one of these and a dict of options.
+
+    Each is checked, and the controls come along.
+    """
+    found: dict[str, LabelledMethod] = {}
+    for method in methods:
+        what, options = method if isinstance(method, tuple) else (method, {})
+        if isinstance(what, str):
+            parsed = parse_method(what, channels)
+            one = replace(parsed, options={**parsed.options, **options})
+        else:
+            one = LabelledMethod(choose_method(what, options, channels).name, what, dict(options))
+        words = [one.label, *(f"{name}={describe(value)}" for name, value in options.items())]
+        label = ":".join(words)
+        if label in found:
+            raise OptionError(f"Two of the methods are called {label!r}. Give each a name: dubium.register_method.")
+        choose_method(what if not isinstance(what, str) else one.name, one.options, channels)
+        found[label] = replace(one, label=label)
+    controls = [parse_method(name, channels) for name in CONTROLS if name not in found]
+    return (*found.values(), *controls)
 
 
 def parse_method(text: str, channels: int) -> LabelledMethod:

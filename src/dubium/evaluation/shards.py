@@ -14,9 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from dubium.errors import FileFormatError
-from dubium.files import check_same_settings, write_json, written_atomically
+from dubium.files import check_recorded, check_same_settings, write_json, written_atomically
 
 SETTINGS, SHARDS = "settings.json", "shards"
+METHODS = "methods"
 
 
 class ShardName(NamedTuple):
@@ -82,12 +83,24 @@ class ShardStore:
 
     @classmethod
     def open(cls, folder: Path | str, settings: Mapping[str, Any]) -> "ShardStore":
-        """A new folder, or one that was made with the same settings; methods may be added to it."""
+        """A new folder, or one that was made with the same settings; methods may be added to it.
+
+        Args:
+            settings: all that a shard depends on; `methods` has the fingerprint of each by its label.
+        """
         file = Path(folder) / SETTINGS
-        if file.exists():
-            check_same_settings(folder, _read_json(file), settings)
-        else:
+        if not file.exists():
             write_json(file, settings)
+            return cls(Path(folder))
+        there = _read_json(file)
+        check_recorded(folder, there, settings)
+        before, now = there.get(METHODS) or {}, settings.get(METHODS) or {}
+        common = {label: before[label] for label in now if label in before}
+        check_same_settings(
+            folder, {**there, METHODS: common}, {**settings, METHODS: {label: now[label] for label in common}}
+        )
+        if len(common) < len(now):
+            write_json(file, {**there, METHODS: {**before, **now}})
         return cls(Path(folder))
 
     def compute_values(self, name: ShardName, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
@@ -137,7 +150,7 @@ class ShardStore:
 def _read_json(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_bytes())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{file} is damaged ({error}). Delete it, and it is made again.") from error
     if not isinstance(content, dict):
         raise FileFormatError(f"{file} is not of an evaluation. Delete it, and it is made again.")

@@ -85,7 +85,8 @@ def borrow_networks(
         pair: two classes, if the networks' logits are to be of these alone.
     """
     check_output_choice(output)
-    with ONE_CALL, torch.inference_mode(False), torch.no_grad():
+    own_precision = torch.autocast(x.device.type, enabled=False)  # bfloat16 sums would be off by per cents
+    with ONE_CALL, own_precision, torch.inference_mode(False), torch.no_grad():
         networks = as_posterior(posterior)
         check_posterior(networks, kinds)
         for index, network in enumerate(networks):

@@ -4,7 +4,10 @@ from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import PurePath
 
+from dubium.advice import NOTHING
 from dubium.figures import picture
+from dubium.report.exports.review import row_advice
+from dubium.report.outlines import first_kind, outlines_svg, places_text
 from dubium.report.pictures import img_element, likely_classes, place_of_peak, row_image, row_overlay
 from dubium.run.store import Row
 from dubium.types import KINDS
@@ -37,8 +40,18 @@ def image_card(
         f'<article class="card{" wrong" if wrong else ""}" {data}>'
         f"<header><h3>{prediction_html(row, name)}</h3>{image_origin(row)}</header>"
         f"{maps_html(row, most, smooth) if not methods else methods_html(methods, most, smooth)}"
-        f"{votes_html(row, name)}</article>"
+        f"{votes_html(row, name)}{notes_html(row)}</article>"
     )
+
+
+def notes_html(row: Row) -> str:
+    """Where the doubt lies and what to do about it, in words."""
+    kind = first_kind(list(row.maps()))
+    places = places_text(row, kind) if kind else ""
+    advice = row_advice(row)
+    where = f'<p class="notes"><b>Where</b> ({kind}): {places}.</p>' if places else ""
+    reason = f"<b>{escape(advice.title)}</b>: {escape(advice.reason)}."
+    return where + (f'<p class="notes">{reason}</p>' if advice is not NOTHING else "")
 
 
 def image_origin(row: Row) -> str:
@@ -69,7 +82,7 @@ def maps_html(row: Row, most: float, smooth: float = 0.0) -> str:
         if kind in maps:
             alt = f"{kind.capitalize()} uncertainty over image {row.id}: {score:.3f} nats, most at the "
             element = img_element(row_overlay(row, kind, smooth=smooth), alt + place_of_peak(maps[kind]))
-            parts.append(f'<figure class="{kind}">{element}{caption}</figure>')
+            parts.append(f'<figure class="{kind}"><div>{element}{outlines_svg(row, kind)}</div>{caption}</figure>')
         else:
             parts.append(f'<figure class="{kind}">{caption}</figure>')
     return f'<div class="maps">{"".join(parts)}</div>'

@@ -17,6 +17,7 @@ from dubium.report.pictures import img_element
 from dubium.report.plots import horizontal_bars, reliability_diagram, score_distribution
 from dubium.report.summary import MeanMap, RunSummary, summarise_results
 from dubium.report.tables import settings_table, skipped_table
+from dubium.report.what_to_do import what_to_do_section
 from dubium.run.store import Results, open_results
 from dubium.types import KINDS
 
@@ -87,6 +88,7 @@ def run_page(
         skipped_warning(skipped),
         '<h2 id="summary">All images</h2>',
         f'<div class="plots">{"".join(summary_panels(summary, mean))}</div>',
+        what_to_do_section(results, summary.name),
         gallery_section(
             [cards[rank] for rank in sorted(cards)], results.explained_count(), most, first, smooth_words(smooth)
         ),
@@ -122,6 +124,8 @@ def images_title(settings: dict[str, Any]) -> str:
     images = settings["images"]
     if "dataset" in images:
         return str(images["dataset"])
+    if "files" not in images:
+        return str(images.get("factory", "images given in Python"))
     first, *others = (PurePath(name).name or name for name in images["files"])
     return f"{first} and {len(others)} more" if others else str(first)
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from dubium.errors import OptionError
+from dubium.errors import FileFormatError, OptionError
 from dubium.executor import Executor, in_turn
-from dubium.files import check_same_settings, write_json
+from dubium.files import check_recorded, check_same_settings, write_json
+from dubium.folder_lock import own_folder
 from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import open_shard
 from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, open_results, read_about, read_rows
@@ -17,7 +18,8 @@ from dubium.run.work import Work
 FILE = "run.json"
 SCORES = "scores"  # a folder beside the results, until the most uncertain images are explained
 SCORED_ROWS = 16  # a shard of scores has so many times the rows of one with maps
-CLAIM = ("settings", "posterior", "images")  # what decides the bytes of the results
+CLAIM = ("settings", "posterior", "images", "method", "classes")  # what decides the bytes of the results
+NAMED = CLAIM[:3]  # a run.json has at least these
 StageProgress = Callable[[str, float | int, int], None]
 """Called with a stage ("score", "explain"), images done, images in all."""
 
@@ -38,11 +40,18 @@ def explain_dataset(
     """
     if Path(out).exists() and not Path(out).is_dir():
         raise OptionError(f"{out} is a file; give a folder for the results.")
-    out, settings = Path(out), work.settings
-    claim_folder(out, work, fresh)
+    with own_folder(out):
+        claim_folder(Path(out), work, fresh)
+        fill_folder(work, Path(out), engine, progress)
+        return open_results(out)
+
+
+def fill_folder(work: Work, out: Path, engine: Executor, progress: StageProgress | None) -> None:
+    """Run the jobs that no earlier call has finished."""
+    settings = work.settings
     results, scores = out / FOLDER, out / SCORES
     if read_claim(out)["shards"] == shard_count(results) > 0:
-        return open_results(out)
+        return
     everything = range(len(work.source))
     if settings.only is None and settings.top is None:
         run_jobs(work, shard_jobs("explain", everything, results, settings.shard), engine, progress)
@@ -56,7 +65,6 @@ def explain_dataset(
             copy_other_rows(file, results / file.name, set(chosen), work.about)
         shutil.rmtree(scores)
     write_json(out / FILE, {**read_claim(out), "shards": shard_count(results)})
-    return open_results(out)
 
 
 def shard_count(folder: Path) -> int:
@@ -67,9 +75,12 @@ def shard_count(folder: Path) -> int:
 def claim_folder(out: Path, work: Work, fresh: bool) -> None:
     """Make the folder this run's, or refuse one with results of another."""
     here, there = {name: work.about[name] for name in CLAIM}, read_claim(out)
-    if there and not fresh and shard_count(out / FOLDER) + shard_count(out / SCORES) > 0:
+    if not fresh and shard_count(out / FOLDER) + shard_count(out / SCORES) > 0:
         advice = "Choose another folder, or delete those results with --fresh."
-        check_same_settings(out, {name: there[name] for name in CLAIM}, here, advice=advice)
+        if not there:
+            raise FileFormatError(f"{out} has results, but {FILE}, which says of what, is missing or damaged. {advice}")
+        check_recorded(out, there, here, advice=advice)
+        check_same_settings(out, {name: there.get(name) for name in CLAIM}, here, advice=advice)
         return
     for folder in (out / FOLDER, out / SCORES):
         for file in (*folder.glob(f"{EXPLAINED}-*.parquet"), *folder.glob(f"{SCORED}-*.parquet")):
@@ -81,9 +92,9 @@ def read_claim(out: Path) -> dict[str, Any]:
     """The run that a folder belongs to; empty if there is none, or if its file is damaged."""
     try:
         content = json.loads((out / FILE).read_bytes())
-    except (FileNotFoundError, ValueError):
+    except (FileNotFoundError, ValueError, RecursionError):
         return {}
-    is_whole = isinstance(content, dict) and all(isinstance(content.get(name), dict) for name in CLAIM)
+    is_whole = isinstance(content, dict) and all(isinstance(content.get(name), dict) for name in NAMED)
     return {"shards": None, **content} if is_whole else {}
 
 

@@ -14,12 +14,14 @@ from PIL import Image
 from torch import Tensor, nn
 
 from dubium._explain import explain, uncertainty
+from dubium.advice import advise
 from dubium.data.fit import from_size, to_channels, to_size
 from dubium.errors import FileFormatError, OptionError
 from dubium.executor import Report
 from dubium.explanation import Explanation
 from dubium.figures import picture
 from dubium.kinds import KINDS
+from dubium.run.region_rows import make_region_rows
 from dubium.run.shard import ShardWriter, open_shard
 from dubium.run.store import Row
 from dubium.run.work import PosteriorOnDevice, Work
@@ -129,15 +131,21 @@ def thumbnail_png(image: Float[Tensor, "C H W"]) -> bytes:
 def make_row(explanation: Explanation, place: int, facts: dict[str, Any], fit: str) -> Row:
     """One image's results: all three scores, and its maps at its own size."""
     scores: dict[str, Any] = {kind: float(score[place]) for kind, score in explanation.all_scores.items()}
+    prediction = int(explanation.probs[place].argmax())
+    confidence = float(explanation.probs[place, prediction])
     maps: dict[str, Any] = {f"map_{kind}": None for kind in KINDS}
     for kind, by_image in explanation.maps.items():
         own_size = from_size(by_image[place], (facts["height"], facts["width"]), fit)
         maps[f"map_{kind}"] = own_size.float().numpy(force=True)
+    seen = {kind: by_image[place] for kind, by_image in explanation.maps.items()}
+    advice = advise(confidence, prediction, facts["label"], total=scores["total"], epistemic=scores["epistemic"])
     return Row(
         **facts,
-        prediction=int(explanation.probs[place].argmax()),
+        prediction=prediction,
         probs=explanation.probs[place].float().numpy(force=True),
         members=explanation.members[:, place].float().numpy(force=True),
         **scores,
         **maps,
+        regions=make_region_rows(seen, (facts["height"], facts["width"]), fit) if seen else None,
+        advice=advice.name,
     )

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from dubium.files import written_atomically
 from dubium.kinds import KINDS
+from dubium.run.region_rows import regions_to_arrow
 from dubium.run.store import FORMAT, SCHEMA, Array, Row
 
 FLUSH = 32 * 2**20  # bytes of numbers to collect before a row group is written
@@ -58,7 +59,7 @@ def open_shard(path: Path | str, about: Mapping[str, Any]) -> Iterator[ShardWrit
 def table_of_rows(rows: Sequence[Row]) -> pa.Table:
     """Rows as columns of the schema."""
     columns = {field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)}
-    arrays: dict[str, Any] = dict(columns)
+    arrays: dict[str, Any] = {**columns, "regions": [regions_to_arrow(row.regions) for row in rows]}
     for name in ("probs", *(f"map_{kind}" for kind in KINDS)):
         arrays[name] = number_lists(columns[name])
     members = [row.members for row in rows]

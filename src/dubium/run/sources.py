@@ -8,11 +8,15 @@ from typing import Any, Protocol, runtime_checkable
 
 from jaxtyping import Float
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from dubium.data import load
 from dubium.data.dataset import Dataset
 from dubium.data.image_files import find_images, read_image
+from dubium.data.samples import as_dataset, read_sample, read_samples
 from dubium.errors import OptionError
+from dubium.fingerprint import dataset_fingerprint
+from dubium.posteriors.files.architecture import import_path
 
 
 @dataclass(frozen=True)
@@ -52,7 +56,7 @@ class DatasetImages:
         return Item(index, None, label, self.dataset.batch([index])[0])
 
     def digest(self) -> str:
-        return sha256(self.dataset.images.numpy().tobytes()).hexdigest()
+        return str(dataset_fingerprint(self.dataset)["sha256"])
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,51 @@ class FileImages:
         return found.hexdigest()
 
 
+@dataclass(frozen=True)
+class SampleImages:
+    """Images of a torch dataset, read one by one."""
+
+    samples: Any  # of `torch.utils.data.Dataset`: numbered, with a length
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def name(self, index: int) -> str:
+        return f"sample {index}"
+
+    def read(self, index: int) -> Item:
+        image, label = read_sample(self.samples[index])
+        return Item(index, None, label, image)
+
+    def digest(self) -> str:
+        """Of all images and labels: each is read once for it."""
+        found = sha256()
+        for image, label in read_samples(self.samples):
+            found.update(f"{label}{tuple(image.shape)}".encode() + image.numpy().tobytes())
+        return found.hexdigest()
+
+
+def open_dataset(images: Mapping[str, Any], split: str = "test") -> Dataset:
+    """The dataset that settings name, in memory: by name or path, or what a user's function returns."""
+    return as_dataset(import_data(images["factory"])) if "factory" in images else load(images["dataset"], split)
+
+
+def import_data(path: str) -> Any:
+    """What the function at `package.module:factory` returns: pass only what the user typed, never what a file says."""
+    return import_path(path, "dataset")()
+
+
+def source_of(data: Any) -> ImageSource:
+    """Images of a user's own, whatever they are in; a torch dataset is read when its images are needed."""
+    dataset = data.dataset if isinstance(data, DataLoader) else data
+    in_memory = isinstance(dataset, Dataset | Tensor | tuple | list | str | Path)
+    return DatasetImages(as_dataset(dataset)) if in_memory else SampleImages(dataset)
+
+
 def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tuple[ImageSource, tuple[str, ...] | None]:
     """The images that settings name, and the class names, which a dataset may know where the posterior does not."""
+    if "factory" in images:
+        return source_of(import_data(images["factory"])), None if classes is None else tuple(classes)
     if "dataset" in images:
         dataset = load(images["dataset"])
         return DatasetImages(renumber_labels(dataset, classes)), tuple(classes or dataset.classes) or None

@@ -3,6 +3,7 @@
 import heapq
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from numpy.typing import NDArray
 
 from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.kinds import KINDS
+from dubium.run.region_rows import REGION, RegionRow, regions_from_arrow
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, 2)  # format 1 has neither regions nor advice
 FOLDER = "results"
 EXPLAINED, SCORED = "explained", "scored"  # rows with maps, and rows with scores only
 
@@ -34,6 +37,8 @@ SCHEMA = pa.schema(
         ("height", pa.int32()),
         ("width", pa.int32()),
         ("thumbnail", pa.binary()),
+        ("regions", pa.list_(REGION)),
+        ("advice", pa.string()),
     ]
 )
 
@@ -46,7 +51,8 @@ class Row:
     """One image's results; `height` and `width` are its own, and those of its maps.
 
     `id` is the image's place in its source, `path` its file if it has one, `label` and `prediction` index the classes.
-    Maps are (height, width), None where they were not asked for; `thumbnail` is a PNG.
+    Maps are (height, width), None where they were not asked for; `thumbnail` is a PNG. `regions` are those of all maps,
+    `advice` is a name of `dubium.advice.ADVICE`; both are None in results of earlier versions.
     """
 
     id: int
@@ -64,6 +70,8 @@ class Row:
     height: int
     width: int
     thumbnail: bytes | None
+    regions: tuple[RegionRow, ...] | None = None
+    advice: str | None = None
 
     def maps(self) -> dict[str, Array]:
         """The maps there are, by kind."""
@@ -120,18 +128,33 @@ class Results:
     def columns(self, names: Sequence[str], files: Iterable[Path] | None = None) -> Iterator[dict[str, list[Any]]]:
         """Some columns of all rows, a row group at a time."""
         for file in self.files if files is None else files:
-            with pq.ParquetFile(file) as parquet:
+            with damage_as_error(file), pq.ParquetFile(file) as parquet:
                 for group in range(parquet.num_row_groups):
                     yield parquet.read_row_group(group, columns=list(names)).to_pydict()
 
     def __len__(self) -> int:
-        return sum(pq.read_metadata(file).num_rows for file in self.files)
+        return sum(row_count(file) for file in self.files)
 
     def explained_count(self) -> int:
-        return sum(pq.read_metadata(file).num_rows for file in self.explained)
+        return sum(row_count(file) for file in self.explained)
 
     def explained_ids(self) -> tuple[int, ...]:
         return tuple(index for table in self.columns(["id"], self.explained) for index in table["id"])
+
+
+@contextmanager
+def damage_as_error(file: Path) -> Iterator[None]:
+    """What the reader of Parquet raises about a file, as the error of a damaged file."""
+    try:
+        yield
+    except (pa.ArrowException, OSError, KeyError) as error:
+        raise FileFormatError(f"{file} is damaged ({error}). Delete it and run the command again.") from error
+
+
+def row_count(file: Path) -> int:
+    """Rows of a shard."""
+    with damage_as_error(file):
+        return int(pq.read_metadata(file).num_rows)
 
 
 def has_results(folder: Path | str) -> bool:
@@ -164,19 +187,17 @@ def read_about(file: Path) -> dict[str, Any]:
         raise FileFormatError(
             f"{file} is damaged or not a shard of dubium's ({error}). Delete it and run the command again."
         ) from error
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
-        raise FileFormatError(f"{file} is not of format {FORMAT}, the one that this dubium reads. Upgrade dubium.")
+    if not isinstance(about, dict) or about.get("format") not in READABLE:
+        formats = " or ".join(map(str, READABLE))
+        raise FileFormatError(f"{file} is not of format {formats}, which this dubium reads. Upgrade dubium.")
     return about
 
 
 def read_rows(file: Path, columns: Sequence[str] | None = None) -> Iterator[Row]:
     """The rows of one shard; the pictures may be left out of the columns."""
-    try:
-        with pq.ParquetFile(file) as parquet:
-            for group in range(parquet.num_row_groups):
-                yield from rows_of_table(parquet.read_row_group(group, columns=columns))
-    except (pa.ArrowException, OSError, KeyError) as error:
-        raise FileFormatError(f"{file} is damaged ({error}). Delete it and run the command again.") from error
+    with damage_as_error(file), pq.ParquetFile(file) as parquet:
+        for group in range(parquet.num_row_groups):
+            yield from rows_of_table(parquet.read_row_group(group, columns=columns))
 
 
 def rows_of_table(table: pa.Table) -> Iterator[Row]:
@@ -185,6 +206,7 @@ def rows_of_table(table: pa.Table) -> Iterator[Row]:
     plain = {name: table[name].to_pylist() for name in table.column_names if name not in arrays}
     for index in range(len(table)):
         values: dict[str, Any] = dict.fromkeys(PICTURES) | {name: column[index] for name, column in plain.items()}
+        values["regions"] = regions_from_arrow(values.get("regions"))
         shape = values["height"], values["width"]
         values["probs"] = float_array(table["probs"][index])
         values["members"] = np.stack([float_array(member) for member in table["members"][index]])

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
 from platform import python_version
@@ -12,7 +11,9 @@ import torch
 from torch import nn
 
 from dubium._methods import choose_method
+from dubium.data.samples import GIVEN
 from dubium.errors import OptionError, PosteriorTypeError
+from dubium.fingerprint import method_fingerprint, posterior_digest
 from dubium.models import Normalized, load_vae
 from dubium.posteriors import Record, as_posterior, load_posterior, load_weights, posterior_record
 from dubium.posteriors.files.architecture import import_path
@@ -38,12 +39,18 @@ class Work:
     about: Mapping[str, Any]
 
 
-def open_work(settings: Settings, source: ImageSource | None = None) -> Work:
-    """Open what the settings name; images that are open already are taken as they are."""
+def open_work(settings: Settings, source: ImageSource | None = None, posterior: Posterior | None = None) -> Work:
+    """Open what the settings name; images and networks that are open already are taken as they are."""
     settings = replace(settings, threads=settings.threads or torch.get_num_threads())
-    posterior, record = open_posterior(settings.posterior)
+    record: Record | None = None
+    if posterior is None:
+        posterior, record = open_posterior(settings.posterior)
     channels, height, width = settings.input_shape or input_shape(posterior, record)
-    weights = {"kind": record.kind if record else None, "members": len(posterior), "sha256": weights_digest(posterior)}
+    weights = {
+        "kind": record.kind if record else None,
+        "members": len(posterior),
+        "sha256": posterior_digest(posterior),
+    }
     dtype, options = weight_dtype(posterior), open_options(settings)
     if settings.top != 0:
         choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
@@ -55,6 +62,7 @@ def open_work(settings: Settings, source: ImageSource | None = None) -> Work:
         "settings": asdict(settings),
         "posterior": weights,
         "images": {"count": len(source), "sha256": source.digest()},
+        "method": method_fingerprint(settings.method, options) if settings.top != 0 else {},
         "classes": None if classes is None else list(classes),
         "input_shape": [channels, height, width],
     }
@@ -66,6 +74,11 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
 
     A factory is imported, so pass only what the user typed, never what a file says.
     """
+    if GIVEN in named:
+        raise OptionError(
+            f"The networks of this run were given in Python ({named[GIVEN]}), and no file has them. Name them: a "
+            "folder of dubium.save_posterior, or --posterior module:factory."
+        )
     if "run" in named:
         record = posterior_record(named["run"])
         return normalize_inputs(load_posterior(named["run"], named.get("architecture")), named), record
@@ -113,16 +126,6 @@ def open_options(settings: Settings) -> dict[str, Any]:
     beside = posterior_folder(run) / "vae" if run and "clue" in settings.method else None
     path = options.get("vae", beside if beside and beside.is_dir() else None)
     return {**options, "vae": load_vae(path)} if isinstance(path, str | Path) else options
-
-
-def weights_digest(posterior: Posterior) -> str:
-    """A SHA-256 of all weights, by which two runs know that they mean the same networks."""
-    digest = sha256()
-    for network in posterior:
-        for name, tensor in network.state_dict().items():
-            digest.update(name.encode())
-            digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
 
 def weight_dtype(posterior: Posterior) -> torch.dtype:

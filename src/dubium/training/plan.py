@@ -3,11 +3,9 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from dubium.data import Dataset
 from dubium.errors import FileFormatError, OptionError
 from dubium.files import check_same_settings, write_json
 from dubium.posterior_kinds import POSTERIOR_KINDS
@@ -24,7 +22,7 @@ class Plan:
     Args:
         posterior: a kind of `POSTERIOR_KINDS`, or "vae".
         members: the number of networks of the posterior, trained or drawn.
-        data: the `fingerprint` of the training set.
+        data: the `dataset_fingerprint` of the training set.
     """
 
     dataset: str
@@ -79,11 +77,3 @@ def start_or_continue(folder: Path, plan: Plan) -> Plan:
     advice = "Give the same settings to go on, or use another folder."
     check_same_settings(folder, begun.to_json(), {**plan.to_json(), "threads": begun.threads}, advice=advice)
     return begun
-
-
-def fingerprint(data: Dataset) -> dict[str, Any]:
-    """Size, shape and SHA-256 of a training set, which tell it from others."""
-    digest = sha256(data.images.contiguous().numpy().data)
-    if data.labels is not None:
-        digest.update(data.labels.contiguous().numpy().data)
-    return {"images": len(data), "shape": list(data.shape), "sha256": digest.hexdigest()}

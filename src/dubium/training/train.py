@@ -4,7 +4,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional as F
@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError, DivergedError, OptionError, lookup
 from dubium.executor import Executor, in_turn, thread_count
+from dubium.fingerprint import dataset_fingerprint
+from dubium.folder_lock import own_folder
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.posteriors import posterior_record, save_posterior
 from dubium.posteriors.extras import require
@@ -22,7 +24,7 @@ from dubium.training.kinds import TRAINERS, member_recipe
 from dubium.training.loop import dataset_logits, network_for
 from dubium.training.members import OnEvent, divergence_file, member_checkpoint, train_members
 from dubium.training.metrics import past_metrics, write_metrics
-from dubium.training.plan import Plan, fingerprint, start_or_continue
+from dubium.training.plan import Plan, start_or_continue
 from dubium.training.recipes import recipe_for
 from dubium.training.samplers import TrainedNetwork
 from dubium.types import Posterior
@@ -72,8 +74,20 @@ def train(
     recipe = TRAINERS[posterior].prepare_recipe(recipe_for(data, scale, changes or {}))
     threads = threads or max(1, torch.get_num_threads() // max(1, min(jobs, members)))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    plan = Plan(dataset, posterior, members, scale, recipe, seed, threads, fingerprint(data), device)
-    plan = start_or_continue(out, plan)
+    plan = Plan(dataset, posterior, members, scale, recipe, seed, threads, dataset_fingerprint(data), device)
+    with own_folder(out):
+        return run_plan(start_or_continue(out, plan), out, data, Workers(jobs, spread), report)
+
+
+class Workers(NamedTuple):
+    """How many networks are trained at a time in processes of their own, and where they are if it is one."""
+
+    jobs: int
+    spread: Executor
+
+
+def run_plan(plan: Plan, out: Path, data: Dataset, workers: Workers, report: OnEvent) -> dict[str, Any]:
+    """Train what is not trained yet, and save the posterior; returns the training record."""
     if (out / FILE).exists():
         shutil.rmtree(out / "training", ignore_errors=True)
         return dict(posterior_record(out).training)
@@ -87,12 +101,16 @@ def train(
                 draw(event["member"], event["record"])
             report(event)
 
-        train_members(plan, out, data, jobs, write_and_report, spread)
+        train_members(plan, out, data, workers.jobs, write_and_report, workers.spread)
         lines[:] = past_metrics(plan, out)  # in order, and with epochs that a killed worker could not report
         trained, diverged = load_trained_networks(plan, out)
         checkpoint = out / "training" / "sampler.safetensors"
-        result = TRAINERS[posterior].build_posterior(plan, trained, data, checkpoint)
-        record = {**plan.to_json(), "diverged": diverged, "test": measure_accuracy(result, load_test_split(dataset))}
+        result = TRAINERS[plan.posterior].build_posterior(plan, trained, data, checkpoint)
+        record = {
+            **plan.to_json(),
+            "diverged": diverged,
+            "test": measure_accuracy(result, load_test_split(plan.dataset)),
+        }
         write_metrics(out, [*lines, {"test": record["test"], "diverged": diverged}])
         save_posterior(
             result,

@@ -13,12 +13,14 @@ from torch.nn import functional as F
 from dubium.data import Dataset, load
 from dubium.errors import OptionError
 from dubium.executor import thread_count
+from dubium.fingerprint import dataset_fingerprint
+from dubium.folder_lock import own_folder
 from dubium.models import VAE, save_vae
 from dubium.training.checkpoint import read_checkpoint
 from dubium.training.loop import fit, network_for
 from dubium.training.members import OnEvent
 from dubium.training.metrics import write_metrics
-from dubium.training.plan import Plan, fingerprint, start_or_continue
+from dubium.training.plan import Plan, start_or_continue
 from dubium.training.recipes import VAE_RECIPES
 
 
@@ -52,7 +54,14 @@ def train_vae(
     options = {**base.options, "channels": channels, "size": height, **changes.pop("options", {})}
     recipe = base.changed(options=options, **changes)
     threads = threads or torch.get_num_threads()
-    plan = start_or_continue(out, Plan(dataset, "vae", 1, "paper", recipe, seed, threads, fingerprint(data)))
+    plan = Plan(dataset, "vae", 1, "paper", recipe, seed, threads, dataset_fingerprint(data))
+    with own_folder(out):
+        return run_vae_plan(start_or_continue(out, plan), out, data, report)
+
+
+def run_vae_plan(plan: Plan, out: Path, data: Dataset, report: OnEvent) -> dict[str, Any]:
+    """Train the VAE if it is not trained yet, and save it; returns the training record."""
+    recipe, seed = plan.recipe, plan.seed
     if (out / "vae.json").exists():
         return dict(json.loads((out / "vae.json").read_text())["training"])
     with thread_count(plan.threads):
@@ -76,7 +85,7 @@ def train_vae(
             on_step=lambda figures: report({"member": 0, **figures}),
             on_record=write_and_report,
         )
-        record = {**plan.to_json(), "test_loss": mean_loss(vae, load(dataset, "test"))}
+        record = {**plan.to_json(), "test_loss": mean_loss(vae, load(plan.dataset, "test"))}
     save_vae(vae, out, architecture=recipe.architecture, options=recipe.options, training=record)
     write_metrics(out, [*lines, {"test_loss": record["test_loss"]}])
     shutil.rmtree(out / "training", ignore_errors=True)

@@ -1,5 +1,6 @@
 """What the explorer answers when a visitor changes something."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dubium.errors import DubiumError
+from dubium.errors import DubiumError, OptionError
 from dubium.explanation import Explanation
 from dubium.figures import overlay, smooth_map, smooth_words
 from dubium.report.plots import Number
@@ -17,6 +18,17 @@ from dubium.run.sources import Item
 from dubium.run.store import Array
 from dubium.web.session import Choice, Session, blur_top_pixels, explain_item, read_upload
 from dubium.web.views import alert, blur_view, map_at_image_size, map_view, scores_view
+
+DOWNLOAD, DOWNLOADS = "download-", 50  # folders of files to download, and how many are kept
+RANGES = {
+    "tau1": (0.01, 2, 0.01),
+    "tau2": (0.01, 1, 0.01),
+    "opacity": (0, 1, 0.05),
+    "smooth": (0, 4, 0.5),
+    "share": (0, 1, 0.01),
+    "sigma": (0.5, 20, 0.5),
+}
+"""Lowest and highest value of each slider, and its step."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +64,15 @@ class Controls:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the page shows; None leaves an output as it is."""
+    """What the page shows; None leaves an output as it is, an empty text clears it."""
 
     last: Shown | None = None
     message: str | None = None
     view: str | None = None
     facts: str | None = None
     blurred: str | None = None
-    png: Path | None = None
-    npy: Path | None = None
+    png: Path | str | None = None
+    npy: Path | str | None = None
 
 
 def answer_controls(session: Session, folder: Path, controls: Controls) -> Answer:
@@ -72,16 +84,32 @@ def answer_controls(session: Session, folder: Path, controls: Controls) -> Answe
         controls: what the visitor has set.
     """
     item, last, choice = controls.item, controls.last, controls.choice()
-    if item is None or controls.message:
+    if controls.message:
+        return cleared()  # of the image before, which is not what was asked for
+    if item is None:
         return Answer(last)
     try:
+        check_ranges(controls)
         if last is None or last.choice != choice or not is_same_item(last.item, item):
             last = Shown(item, choice, explain_item(session, item, choice))
         return show_explanation(session, folder, last, controls)
     except DubiumError as error:
-        return Answer(last, alert(str(error)))
+        return cleared(alert(str(error)))
     except (RuntimeError, MemoryError) as error:
-        return Answer(last, alert(f"The networks cannot work on this image: {error}"))
+        return cleared(alert(f"The networks cannot work on this image: {error}"))
+
+
+def cleared(message: str | None = None) -> Answer:
+    """A message alone: no result of anything else stays under it."""
+    return Answer(None, message, "", "", "", "", "")
+
+
+def check_ranges(controls: Controls) -> None:
+    """Refuse numbers outside of the sliders, which a request that is not of the page may have."""
+    for name, (low, high, _step) in RANGES.items():
+        value = getattr(controls, name)
+        if not isinstance(value, int | float) or not low <= value <= high:
+            raise OptionError(f"{name} is {str(value)[:50]}; expected a number from {low:g} to {high:g}.")
 
 
 def show_explanation(session: Session, folder: Path, shown: Shown, controls: Controls) -> Answer:
@@ -111,8 +139,10 @@ def item_name(item: Item) -> str:
 
 
 def write_downloads(folder: Path, name: str, pixels: Any, array: Array) -> tuple[Path, Path]:
-    """The overlay as a picture, and the raw map as numbers."""
-    inner = folder / uuid4().hex
+    """The overlay as a picture, and the raw map as numbers; the oldest downloads go when there are many."""
+    for old in sorted(folder.glob(f"{DOWNLOAD}*"), key=lambda path: path.stat().st_mtime)[: -DOWNLOADS + 1]:
+        shutil.rmtree(old, ignore_errors=True)
+    inner = folder / f"{DOWNLOAD}{uuid4().hex}"
     inner.mkdir()
     png, npy = inner / f"{name}.png", inner / f"{name}.npy"
     Image.fromarray((np.clip(pixels, 0, 1) * 255).round().astype(np.uint8)).save(png)
@@ -120,11 +150,13 @@ def write_downloads(folder: Path, name: str, pixels: Any, array: Array) -> tuple
     return png, npy
 
 
-def answer_upload(path: str | None, before: Item | None) -> tuple[Item | None, str]:
-    """The uploaded image, or the image before with what is wrong with the upload."""
+def answer_upload(path: str | None) -> tuple[Item | None, str]:
+    """The uploaded image, or no image and what is wrong with the upload."""
     if path is None:
-        return before, ""
+        return None, ""
     try:
         return read_upload(path), ""
-    except (DubiumError, OSError) as error:
-        return before, alert(str(error))
+    except DubiumError as error:
+        return None, alert(str(error))
+    except OSError as error:
+        return None, alert(f"{Path(path).name} cannot be read: {error.strerror or 'it is gone'}.")

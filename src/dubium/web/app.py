@@ -3,9 +3,8 @@
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from importlib.resources import files
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -18,8 +17,8 @@ from dubium.figures import picture
 from dubium.run.sources import Item
 from dubium.types import KINDS
 from dubium.ua_backprop import paper_taus
-from dubium.web.answer import Answer, Controls, answer_controls, answer_upload
-from dubium.web.session import MEGABYTES, Session
+from dubium.web.answer import RANGES, Answer, Controls, answer_controls, answer_upload
+from dubium.web.session import MEGABYTES, SIDE, Session
 from dubium.web.views import alert, explorer_block
 
 ENLARGED = 112  # pixels; smaller images to pick from are enlarged, not smoothed
@@ -27,6 +26,7 @@ INPUTS = [field.name for field in fields(Controls) if field.name != "message"]
 OUTPUTS = [field.name for field in fields(Answer)]
 INSTANT = ("kind", "method", "relevance")  # a choice; sliders wait for the last of many changes
 SLIDERS = ("tau1", "tau2", "opacity", "smooth", "share", "sigma")
+AGE = 3600  # seconds that what a visitor left is kept
 Components = dict[str, Any]
 """Gradio's components by the names of `Controls` and `Answer`."""
 
@@ -42,43 +42,14 @@ def import_gradio() -> Any:
     return gradio
 
 
-def serve(session: Session, *, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = True,
-          started: Callable[[str], None] | None = None) -> None:  # fmt: skip
-    """Show the explorer until interrupted.
-
-    Args:
-        session: networks and images.
-        host: who may connect; 127.0.0.1 is this machine alone.
-        port: None for the first free one from 7860 on.
-        open_browser: show the page in the user's browser.
-        started: called with the page's address.
-    """
-    gr = import_gradio()
-    with TemporaryDirectory(prefix="dubium-") as folder:
-        page = build_explorer(session, Path(folder))
-        fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
-        _, address, _ = page.launch(
-            server_name=host, server_port=port, inbrowser=open_browser, share=False, quiet=True, show_error=False,
-            ssr_mode=False, enable_monitoring=False, footer_links=[], max_file_size=f"{MEGABYTES}mb",
-            prevent_thread_lock=True, theme=gr.themes.Base(primary_hue="orange", neutral_hue="stone", **fonts),
-            css=files("dubium.web").joinpath("explorer.css").read_text("utf-8"),
-        )  # fmt: skip
-        try:
-            if started:
-                started(address)
-            page.block_thread()
-        finally:
-            page.close(verbose=False)
-
-
 def build_explorer(session: Session, folder: Path) -> Any:
     """The page as Gradio Blocks; files to download are put into `folder`."""
     gr = import_gradio()
-    with gr.Blocks(title="dubium", analytics_enabled=False, delete_cache=(3600, 3600)) as page:
+    with gr.Blocks(title="dubium", analytics_enabled=False, delete_cache=(AGE, AGE)) as page:
         gr.Markdown("# What makes it unsure?\nPick or upload an image, and see which pixels raise the networks' doubt.")
         components: Components = {"message": gr.HTML(alert(session.why_not), elem_id="message")}
-        components["item"] = gr.State(session.pictures[0] if session.pictures else None)
-        components["last"] = gr.State(None)
+        components["item"] = gr.State(session.pictures[0] if session.pictures else None, time_to_live=AGE)
+        components["last"] = gr.State(None, time_to_live=AGE)
         with gr.Row():
             with gr.Column(scale=2, min_width=300):
                 components |= add_settings(gr, session)
@@ -102,18 +73,24 @@ def add_settings(gr: Any, session: Session) -> Components:
             format="png", object_fit="contain", buttons=[], interactive=False,
         )  # fmt: skip
     parts["upload"] = gr.File(
-        label=f"or upload one (at most {MEGABYTES} MB)", file_count="single", height=150, elem_id="upload",
-        interactive=live,
+        label=f"or upload one (at most {MEGABYTES} MB; shown with at most {SIDE} pixels a side)",
+        file_count="single", height=150, elem_id="upload", interactive=live,
     )  # fmt: skip
     parts["kind"] = gr.Radio(list(KINDS), value="epistemic", label="Kind of uncertainty", elem_id="kind")
     parts["method"] = gr.Dropdown(known, value=known[0], label="Method", interactive=live, elem_id="method")
     with gr.Group(visible=live) as parts["ua_backprop"]:
         parts["relevance"] = gr.Dropdown(list(RELEVANCES), value="fullgrad", label="Relevance", elem_id="relevance")
-        parts["tau1"] = gr.Slider(0.01, 2, tau1, step=0.01, label="tau1: from classes to logits", elem_id="tau1")
-        parts["tau2"] = gr.Slider(0.01, 1, tau2, step=0.01, label="tau2: from logits to pixels", elem_id="tau2")
-    parts["opacity"] = gr.Slider(0, 1, 0.75, step=0.05, label="Opacity of the map", elem_id="opacity")
-    parts["smooth"] = gr.Slider(0, 4, 0, step=0.5, label="Smooth the map by so many pixels", elem_id="smooth")
+        parts["tau1"] = slider(gr, "tau1", tau1, label="tau1: from classes to logits")
+        parts["tau2"] = slider(gr, "tau2", tau2, label="tau2: from logits to pixels")
+    parts["opacity"] = slider(gr, "opacity", 0.75, label="Opacity of the map")
+    parts["smooth"] = slider(gr, "smooth", 0, label="Smooth the map by so many pixels")
     return parts
+
+
+def slider(gr: Any, name: str, value: float, *, label: str) -> Any:
+    """The slider of a control, with its range."""
+    low, high, step = RANGES[name]
+    return gr.Slider(low, high, value, step=step, label=label, elem_id=name)
 
 
 def add_results(gr: Any, session: Session) -> Components:
@@ -125,8 +102,8 @@ def add_results(gr: Any, session: Session) -> Components:
         parts["png"] = gr.DownloadButton("Map as PNG", size="sm", elem_id="png", interactive=False)
         parts["npy"] = gr.DownloadButton("Map as numbers (.npy)", size="sm", elem_id="npy", interactive=False)
     with gr.Group(visible=session.posterior is not None):
-        parts["share"] = gr.Slider(0, 1, 0.05, step=0.01, label="Blur this share of the top pixels", elem_id="share")
-        parts["sigma"] = gr.Slider(0.5, 20, 4, step=0.5, label="Strength of the blur", elem_id="sigma")
+        parts["share"] = slider(gr, "share", 0.05, label="Blur this share of the top pixels")
+        parts["sigma"] = slider(gr, "sigma", 4, label="Strength of the blur")
     parts["blurred"] = gr.HTML(elem_id="blurred")
     return parts
 
@@ -134,8 +111,15 @@ def add_results(gr: Any, session: Session) -> Components:
 def connect_events(gr: Any, session: Session, folder: Path, page: Any, parts: Mapping[str, Any]) -> None:
     """Let every change of the controls show a new answer."""
 
+    one_at_a_time = Lock()  # so that the memory of one answer is all that is needed
+
     def answer(*values: Any) -> list[Any]:
-        return output_updates(gr, answer_controls(session, folder, Controls(*values)))
+        with one_at_a_time:
+            return output_updates(gr, answer_controls(session, folder, Controls(*values)))
+
+    def receive_upload(path: str | None) -> tuple[Item | None, str]:
+        with one_at_a_time:
+            return answer_upload(path)
 
     inputs, outputs = [parts[name] for name in INPUTS], [parts[name] for name in OUTPUTS]
     visible = {"show_progress": "minimal", "show_progress_on": parts["view"]}
@@ -144,9 +128,7 @@ def connect_events(gr: Any, session: Session, folder: Path, page: Any, parts: Ma
         parts["pick"].select(selection_handler(gr, session), None, parts["item"]).then(
             answer, inputs, outputs, **visible
         )
-    uploaded = parts["upload"].upload(
-        answer_upload, [parts["upload"], parts["item"]], [parts["item"], parts["message"]]
-    )
+    uploaded = parts["upload"].upload(receive_upload, [parts["upload"]], [parts["item"], parts["message"]])
     uploaded.success(answer, [*inputs, parts["message"]], outputs, **visible)
     parts["method"].change(
         lambda name: gr.update(visible=name == "ua-backprop" and session.posterior is not None),
@@ -165,7 +147,8 @@ def output_updates(gr: Any, answer: Answer) -> list[Any]:
     for name in OUTPUTS:
         value = getattr(answer, name)
         if name in ("png", "npy") and value is not None:
-            value = gr.update(value=str(value), interactive=True)
+            is_there = isinstance(value, Path)
+            value = gr.update(value=str(value) if is_there else None, interactive=is_there)
         updates.append(gr.skip() if value is None else value)
     return updates
 
@@ -174,7 +157,8 @@ def selection_handler(gr: Any, session: Session) -> Callable[..., Item]:
     """A function that Gradio calls with what was selected; it knows by the annotation that this is wanted."""
 
     def select_item(event: Any) -> Item:
-        item: Item = session.pictures[event.index]
+        index = event.index if type(event.index) is int and 0 <= event.index < len(session.pictures) else 0
+        item: Item = session.pictures[index]
         return item
 
     select_item.__annotations__["event"] = gr.SelectData

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dubium._explain import explain, uncertainty
 from dubium.data.fit import to_channels, to_size
-from dubium.data.image_files import read_image
+from dubium.data.image_files import byte_pixels, is_wide, open_image, read_image
 from dubium.errors import DubiumError, FileFormatError, OptionError, lookup
 from dubium.evaluation.metrics.blurring import pixel_ranks
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
@@ -24,6 +24,7 @@ from dubium.run.work import input_shape, open_options, open_posterior, weight_dt
 from dubium.types import Images, Posterior
 
 MEGABYTES, PIXELS = 20, 25_000_000  # of an upload
+SIDE = 1024  # pixels; a larger upload is made smaller, or a map of it would take gigabytes
 SHOWN = 60  # images to pick from
 CURVE = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 
@@ -125,9 +126,20 @@ def read_upload(path: str | Path) -> Item:
     if size > MEGABYTES * 10**6:
         raise FileFormatError(f"{path.name} has {size / 1e6:.1f} MB; at most {MEGABYTES} MB are taken.")
     try:
-        return Item(-1, path.name, None, read_image(path, pixels=PIXELS))
+        return Item(-1, path.name, None, read_shrunk(path))
     except FileFormatError as error:
         raise FileFormatError(str(error).replace(str(path), path.name)) from error
+
+
+def read_shrunk(path: Path) -> Float[Tensor, "C H W"]:
+    """An image with at most `SIDE` pixels a side; it is made smaller as bytes, a quarter of what the numbers take."""
+    image = open_image(path, pixels=PIXELS)
+    if max(image.size) <= SIDE or is_wide(image):
+        full = read_image(path, pixels=PIXELS)
+        scale = min(1, SIDE / max(image.size))
+        return to_size(full, (max(1, round(scale * image.height)), max(1, round(scale * image.width))))
+    image.thumbnail((SIDE, SIDE))
+    return byte_pixels(image).float().div_(255)
 
 
 def network_input(session: Session, image: Float[Tensor, "C H W"]) -> Images:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from html import escape
 from math import log
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,7 +74,7 @@ def explanation_row(explanation: Explanation, item: Item) -> Row:
     """What cards of a report show, without maps."""
     plain = explanation.numpy()
     probs, members = np.asarray(plain.probs[0], np.float32), np.asarray(plain.members[:, 0], np.float32)
-    scores = {kind: float(plain.scores[kind][0]) for kind in KINDS}
+    scores: dict[str, Any] = {kind: float(plain.scores[kind][0]) for kind in KINDS}
     height, width = item.image.shape[1:]
     return Row(
         id=item.id, path=item.path, label=item.label, prediction=int(probs.argmax()), probs=probs, members=members,

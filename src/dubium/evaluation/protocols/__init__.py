@@ -5,7 +5,7 @@ its options and its function, and add a line to `PROTOCOLS` (and to `FIGURES` th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dubium.choices import SCALES
@@ -18,18 +18,23 @@ from dubium.evaluation.protocols.masks import evaluate_masks, mask_options
 from dubium.evaluation.protocols.mitigation import evaluate_mitigation, mitigation_options
 from dubium.evaluation.protocols.removal import evaluate_removal, removal_options
 from dubium.evaluation.protocols.sanity import evaluate_sanity, sanity_options
+from dubium.folder_lock import own_folder
 
 __all__ = ["PROTOCOLS", "Evaluation", "EvaluationProtocol", "run_protocol"]
 
 
 @dataclass(frozen=True)
 class EvaluationProtocol:
-    """How a protocol is run."""
+    """How a protocol is run.
+
+    Raise `version` when its numbers change: results of another version are then not continued.
+    """
 
     options: Callable[..., Any]  # (scale, data, **changes) -> the protocol's options
     evaluate: Callable[[Evaluation, Any], dict[str, Any]]  # writes the evaluation's folder, returns its summary
     split: str = "test"  # of a dataset, where the user names none
     needs_posterior: bool = True  # or it trains networks of its own
+    version: int = 1
 
 
 PROTOCOLS: dict[str, EvaluationProtocol] = {
@@ -57,4 +62,8 @@ def run_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", **cha
     """
     protocol = lookup("protocol", PROTOCOLS, name)
     lookup("scale", dict.fromkeys(SCALES), scale)
-    return protocol.evaluate(evaluation, protocol.options(scale, evaluation.data, **changes))
+    about = {"name": name, "version": protocol.version}
+    evaluation = replace(evaluation, protocol=about, weights=evaluation.posterior_digest())
+    options = protocol.options(scale, evaluation.data, **changes)
+    with own_folder(evaluation.out):
+        return protocol.evaluate(evaluation, options)

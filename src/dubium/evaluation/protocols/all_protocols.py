@@ -1,6 +1,6 @@
 """All protocols on one posterior and dataset, with one set of maps for each method."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from dubium.evaluation.protocols import PROTOCOLS, run_protocol
 from dubium.evaluation.protocols.evaluation import Evaluation
 from dubium.evaluation.summary import write_csv
 from dubium.files import write_json
+from dubium.folder_lock import own_folder
 
 TOGETHER = ("blurring", "removal", "anomaly", "sanity", "causes")
 """Those that judge maps of test images; `masks` needs the user's masks, `mitigation` trains on training images."""
@@ -34,6 +35,14 @@ def evaluate_all(
     """
     for name in protocols:
         lookup("protocol that can be run together with others", dict.fromkeys(TOGETHER), name)
+    with own_folder(evaluation.out):
+        return run_together(evaluation, protocols, scale, changes)
+
+
+def run_together(
+    evaluation: Evaluation, protocols: Sequence[str], scale: str, changes: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """`evaluate_all` on a folder that is ours."""
     candidates = PROTOCOLS["blurring"].options(scale, evaluation.data).candidates
     same_images: dict[str, dict[str, Any]] = {"sanity": {"candidates": candidates}}
     cells: list[OverviewCell] = []

@@ -17,6 +17,7 @@ from dubium.evaluation.protocols.images import compute_maps, labels_at
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import PLANTED_SHARD, ShardStore, method_shard
 from dubium.evaluation.summary import EvaluationSummary, Measurement
+from dubium.fingerprint import dataset_fingerprint
 from dubium.ranking import most_uncertain
 from dubium.types import Images
 
@@ -49,6 +50,7 @@ def evaluate_anomaly(evaluation: Evaluation, options: AnomalyOptions) -> dict[st
     """
     source = other_split(evaluation, options.patches)
     settings = {**evaluation.settings(), **vars(options), "patches": f"{source.name}:{source.split}"}
+    settings["patch data"] = dataset_fingerprint(source)
     store = ShardStore.open(evaluation.out, settings)
     planted = store.compute_tensors(PLANTED_SHARD, partial(_plant_patches, evaluation, options, source))
     corners, clean = planted["corners"], evaluation.data.batch(planted["index"])

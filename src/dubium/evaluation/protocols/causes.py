@@ -28,6 +28,7 @@ from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import PLANTED_SHARD, ShardStore, method_shard
 from dubium.evaluation.statistics import bootstrap, mean
 from dubium.evaluation.summary import EvaluationSummary, Measurement
+from dubium.fingerprint import dataset_fingerprint
 from dubium.training.recipe import Recipe
 from dubium.types import Images, Kind
 
@@ -78,6 +79,7 @@ def evaluate_causes(evaluation: Evaluation, options: CausesOptions) -> dict[str,
     kinds = tuple(dict.fromkeys([*PAIR, *evaluation.kinds]))
     evaluation = replace(evaluation, kinds=kinds, posterior=(), weights="", posterior_name="")
     settings = {**evaluation.settings(), **options.settings(), "training": f"{source.name}:{source.split}"}
+    settings["training data"] = dataset_fingerprint(source)
     store = ShardStore.open(evaluation.out, settings)
     networks = train_cause_networks(evaluation, store, source, options.recipe, options.members)
     evaluation = replace(evaluation, posterior=networks)

@@ -1,7 +1,7 @@
 """What every protocol works with, and how its parts are handed to an executor."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -14,6 +14,7 @@ from dubium.evaluation.methods import LabelledMethod
 from dubium.evaluation.statistics import mean
 from dubium.evaluation.summary import Measurement
 from dubium.executor import Executor, in_turn
+from dubium.fingerprint import dataset_fingerprint, method_fingerprint, posterior_digest
 from dubium.types import Kind, Posterior
 
 SHARD = 10  # images in a file
@@ -37,18 +38,22 @@ class Evaluation:
     kinds: tuple[Kind, ...]
     out: Path
     posterior_name: str = ""  # what the user called the posterior
-    weights: str = ""  # a digest, so that results of other networks are not taken for these
+    weights: str = ""  # `posterior_digest`, where it is known already
     seed: int = 0
     other_data: Dataset | None = None  # see `other_split`
     on_step: StepListener = ignore_step
     executor: Executor = in_turn  # where parts of the work are done
     map_folder: Path | None = None  # maps that several evaluations of the same posterior share
+    protocol: Mapping[str, Any] = field(default_factory=dict)  # its name and version
 
-    def settings(self) -> dict[str, object]:
-        """What all shards of a folder have in common; the methods are not, since more may be added."""
+    def settings(self) -> dict[str, Any]:
+        """What the shards of a folder depend on, besides the protocol's options."""
         return {
+            "protocol": dict(self.protocol),
             "run": self.posterior_name,
-            "weights": self.weights,
+            "weights": self.posterior_digest(),
+            "data": dataset_fingerprint(self.data),
+            "methods": self.method_fingerprints(),
             "dataset": self.data.name,
             "split": self.data.split,
             "dataset images": len(self.data),
@@ -58,6 +63,14 @@ class Evaluation:
             "threads": torch.get_num_threads(),
             "shard": SHARD,
         }
+
+    def posterior_digest(self) -> str:
+        """By which results of other networks are told from those of these; empty if the protocol trains its own."""
+        return self.weights or (posterior_digest(self.posterior) if len(self.posterior) else "")
+
+    def method_fingerprints(self) -> dict[str, dict[str, Any]]:
+        """By the method's label."""
+        return {method.label: method_fingerprint(method.name, method.options) for method in self.methods}
 
     def method_labels(self) -> list[str]:
         return [method.label for method in self.methods]

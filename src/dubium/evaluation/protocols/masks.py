@@ -16,6 +16,7 @@ from dubium.evaluation.protocols.images import compute_maps, labels_at
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import ShardStore
 from dubium.evaluation.summary import EvaluationSummary, Measurement
+from dubium.fingerprint import tensor_digest
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def evaluate_masks(evaluation: Evaluation, options: MaskOptions) -> dict[str, An
     masks, expected = options.masks[: options.images], (len(evaluation.data), *evaluation.data.shape[1:])
     if masks.shape != expected:
         raise ImagesError(f"The masks have shape {tuple(masks.shape)}; expected {expected}, one for each image.")
-    settings = {**evaluation.settings(), "masks": int(masks.sum())}
+    settings = {**evaluation.settings(), "masks": int(masks.sum()), "mask data": tensor_digest(masks)}
     store = ShardStore.open(evaluation.out, settings)
     kept = masks.flatten(1).any(1).numpy()
     notes = [] if kept.all() else [f"{int((~kept).sum())} images with an empty mask are left out."]

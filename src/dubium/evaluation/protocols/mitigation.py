@@ -16,6 +16,7 @@ from dubium.evaluation.protocols.mitigation_arm import NO_ATTENTION, Arm, Attent
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import ShardStore, arm_shard, example_shard, explainer_shard, method_shard
 from dubium.evaluation.summary import EvaluationSummary, Measurement
+from dubium.fingerprint import dataset_fingerprint
 from dubium.seeds import seed_for
 from dubium.training.attention import MITIGATION, attention_weights
 from dubium.training.loop import fit, network_for
@@ -98,6 +99,7 @@ def evaluate_mitigation(evaluation: Evaluation, options: MitigationOptions) -> d
     if evaluation.data.labels is None or test.labels is None:
         raise OptionError(f"{evaluation.data.name} has no labels, so that nothing can be trained or tested on it.")
     settings = {**evaluation.settings(), **options.settings(), "test": f"{test.name}:{test.split}"}
+    settings["test data"] = dataset_fingerprint(test)
     store = ShardStore.open(evaluation.out, settings)
     data = evaluation.data.sample(options.images, seed=evaluation.seed)
     test = test if options.test_images is None else test.sample(options.test_images, seed=evaluation.seed)

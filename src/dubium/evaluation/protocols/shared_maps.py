@@ -14,7 +14,12 @@ from dubium.types import Images, Kind
 def shared_maps(evaluation: Evaluation, method: LabelledMethod, x: Images, kinds: Sequence[Kind]) -> dict[str, Tensor]:
     """Maps (B, H, W) by kind, read from the evaluation's `map_folder` or computed and kept there."""
     assert evaluation.map_folder is not None
-    settings = {"weights": evaluation.weights, "seed": evaluation.seed, "run": evaluation.posterior_name}
+    settings = {
+        "weights": evaluation.posterior_digest(),
+        "seed": evaluation.seed,
+        "run": evaluation.posterior_name,
+        "methods": evaluation.method_fingerprints(),
+    }
     store, digest = ShardStore.open(evaluation.map_folder, settings), images_digest(x)
     names = {kind: shared_map_shard(method.label, digest, kind) for kind in kinds}
     missing = [kind for kind, name in names.items() if not store.has_tensors(name)]

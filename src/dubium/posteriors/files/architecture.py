@@ -48,8 +48,8 @@ def _build(architecture: Architecture) -> Any:
     return architecture()
 
 
-def import_path(path: str) -> Callable[..., Any]:
-    """The function or class called `path`, "package.module:name"."""
+def import_path(path: str, noun: str = "architecture") -> Callable[..., Any]:
+    """The function or class called `path`, "package.module:name"; `noun` is what errors call it."""
     module, _, name = path.partition(":")
     try:
         found: Any = import_module(module)
@@ -57,11 +57,11 @@ def import_path(path: str) -> Callable[..., Any]:
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
         raise OptionError(
-            f"The architecture {path!r} cannot be imported: {error}. Expected 'package.module:factory', importable "
+            f"The {noun} {path!r} cannot be imported: {error}. Expected 'package.module:factory', importable "
             "from where Python was started."
         ) from error
     if not callable(found):
-        raise OptionError(f"The architecture {path!r} is a {type(found).__name__}, not a function or class.")
+        raise OptionError(f"The {noun} {path!r} is a {type(found).__name__}, not a function or class.")
     factory: Callable[..., nn.Module] = found
     return factory
 

@@ -1,0 +1,104 @@
+"""`dubium.evaluate`: what the command `dubium evaluate` does, from Python."""
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dubium._explain import uncertainty
+from dubium.checks import check_kinds
+from dubium.choices import DEMO
+from dubium.data import Dataset, load
+from dubium.data.samples import as_dataset
+from dubium.errors import lookup
+from dubium.evaluation.methods import DEFAULTS, label_methods
+from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
+from dubium.evaluation.protocols.evaluation import ignore_step
+from dubium.folder_lock import own_folder
+from dubium.networks.chosen_output import WithChosenOutput
+from dubium.networks.outputs import OutputChoice
+from dubium.posteriors import as_posterior, load_posterior
+from dubium.report.evaluation import write_evaluation_page
+from dubium.report.protocols import write_figures
+from dubium.types import Kind, Posterior
+
+
+def evaluate(
+    posterior: Any,
+    data: Any,
+    methods: Iterable[Any] | None = None,
+    protocol: str = "blurring",
+    out: Path | str | None = None,
+    *,
+    kinds: Iterable[Kind] | Kind = "epistemic",
+    scale: str = "cpu",
+    output: OutputChoice = None,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+    **options: Any,
+) -> dict[str, Any]:
+    """Judge attribution methods on a posterior and images: numbers with intervals, beside controls.
+
+    Args:
+        posterior: as for `explain`, or the name or folder of a saved one.
+        data: images (N, C, H, W), (images, labels), a `dubium.data.Dataset`, a torch dataset, or a name.
+        methods: names with options (`"ua-backprop:rescale=none"`), functions, Captum classes, or pairs of one of these
+            and a dict of options; those of the scale by default. Controls come along.
+        protocol: "blurring", "removal", "anomaly", "sanity", "causes", "mitigation" or "masks".
+        out: a folder for tables, intervals, comparisons, figures and a page; the same call goes on there if it was
+            stopped. None: nothing is kept.
+        kinds: of uncertainty.
+        scale: "smoke", "cpu" or "paper": how many images and steps, where `options` do not say.
+        output: what of the networks' output are the logits, as for `explain`.
+        seed: of everything that is drawn.
+        progress: called with a sentence about what is being done.
+        options: of the protocol, such as `images=50`.
+
+    Returns:
+        What `summary.json` holds: `results` by method and metric, `comparisons`, `settings`, `notes`.
+
+    >>> import dubium
+    >>> found = dubium.evaluate("demo", "demo", ["grad"], scale="smoke", images=4, step=5.0)
+    >>> sorted(found["results"])
+    ['edges', 'grad', 'local-contrast', 'random', 'smooth-random']
+    """
+    lookup("protocol", PROTOCOLS, protocol)
+    texts = lookup("scale", DEFAULTS, scale)
+    images = load(data, PROTOCOLS[protocol].split) if isinstance(data, str | Path) else as_dataset(data)
+    chosen = label_methods(texts if methods is None else methods, images.shape[0])
+    networks: Posterior = ()
+    if PROTOCOLS[protocol].needs_posterior:
+        opened = load_posterior(posterior) if isinstance(posterior, str | Path) else as_posterior(posterior)
+        networks = check_networks(opened, images, output)
+    name = str(posterior) if isinstance(posterior, str | Path) else ""
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary if out is None else out)
+        evaluation = Evaluation(
+            networks, images, chosen, check_kinds(kinds), folder, name,
+            seed=seed, other_data=other_images(data, images), on_step=progress or ignore_step,
+        )  # fmt: skip
+        with own_folder(folder):
+            summary = run_protocol(protocol, evaluation, scale=scale, **options)
+            if out is not None:
+                write_figures(folder)
+                write_evaluation_page(folder)
+    return summary
+
+
+def check_networks(posterior: Posterior, data: Dataset, output: OutputChoice) -> Posterior:
+    """The networks with logits as their output, after the checks of `uncertainty` on one image."""
+    x = data.batch([0])
+    uncertainty(posterior, x, output=output)
+    with torch.no_grad():
+        gives_logits = output is None and isinstance(next(iter(posterior))(x), Tensor)
+    return posterior if gives_logits else WithChosenOutput(posterior, output)
+
+
+def other_images(data: Any, images: Dataset) -> Dataset | None:
+    """Images that give patches: of the embedded digits the other half, of images in memory these; else by name."""
+    if isinstance(data, str | Path):
+        return load(DEMO).subset(slice(1, None, 2)) if str(data) == DEMO else None
+    return images

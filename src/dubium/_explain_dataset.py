@@ -1,0 +1,86 @@
+"""`dubium.explain_dataset`: what the command `dubium explain` does, from Python."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from dubium.attribution._context import DEFAULT_MEMORY
+from dubium.checks import check_kinds
+from dubium.choices import RANKING
+from dubium.data.samples import GIVEN
+from dubium.errors import OptionError
+from dubium.folder_lock import own_folder
+from dubium.networks.outputs import OutputChoice
+from dubium.posteriors import as_posterior
+from dubium.registry import UA_BACKPROP
+from dubium.report import write_page
+from dubium.run import Results, Settings, open_work
+from dubium.run import explain_dataset as explain_work
+from dubium.run.dataset import StageProgress
+from dubium.run.sources import source_of
+
+
+def explain_dataset(
+    posterior: Any,
+    data: Any,
+    out: Path | str,
+    *,
+    method: Any = UA_BACKPROP,
+    kinds: Iterable[str] | str = RANKING,
+    top: int | None = None,
+    output: OutputChoice = None,
+    class_names: Sequence[str] | None = None,
+    memory: int | str = DEFAULT_MEMORY,
+    seed: int = 0,
+    batch: int = 32,
+    progress: StageProgress | None = None,
+    **options: Any,
+) -> Results:
+    """Score every image, explain the most uncertain ones, and write `out/results` and the page `out/index.html`.
+
+    The same call goes on where an interrupted one stopped.
+
+    Args:
+        posterior: as for `explain`, or the name or folder of a saved one.
+        data: a torch dataset or its loader (samples are read in the dataset's order), images (N, C, H, W), (images,
+            labels), a `dubium.data.Dataset`, or a name. Images are as the networks take them.
+        out: a folder of this run alone.
+        method: a name, `package.module:function`, or what `dubium.register_method` named.
+        kinds: the maps to draw; the first ranks the images.
+        top: how many of the most uncertain images to explain; None for all.
+        output, memory, seed, options: as for `explain`.
+        class_names: of all classes.
+        batch: images at a time.
+        progress: called with ("score" or "explain", images done, images in all).
+
+    Returns:
+        The stored results, which `dubium report`, `dubium serve` and `dubium export` read too.
+
+    >>> import dubium, dubium.data
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     results = dubium.explain_dataset("demo", dubium.data.load("demo"), folder, top=2)
+    ...     len(results), results.explained_count(), (results.folder / "index.html").exists()
+    (64, 2, True)
+    """
+    if not isinstance(method, str):
+        raise OptionError(
+            f"The method is a {type(method).__name__}; a folder of results needs a name for it: "
+            "dubium.register_method('mine', function), then method='mine'."
+        )
+    if callable(output):
+        raise OptionError("output= is a function; a folder of results needs a key, an attribute or an index.")
+    named: dict[str, Any] = {"run": str(posterior)}
+    networks = None
+    if not isinstance(posterior, str | Path):
+        networks = as_posterior(posterior)
+        named = {GIVEN: f"{len(networks)} networks"}
+    settings = Settings(
+        named | ({} if output is None else {"output": output}), {GIVEN: type(data).__name__}, method=method,
+        kinds=check_kinds(kinds), options=options, top=top,
+        classes=None if class_names is None else tuple(class_names), memory=memory, seed=seed, batch=batch,
+    )  # fmt: skip
+    with own_folder(Path(out)):
+        results = explain_work(open_work(settings, source_of(data), networks), out, progress=progress)
+        write_page(out)
+    return results

@@ -1,0 +1,106 @@
+"""Images of a user's own: a tensor, images with labels, a torch dataset or its loader."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset
+
+from dubium.data.dataset import Dataset, as_float
+from dubium.data.image_files import byte_pixels, convert_colours
+from dubium.data.load import load
+from dubium.errors import ImagesError, ImagesTypeError
+
+GIVEN = "given"
+"""What a dataset is called that came from memory."""
+
+IMAGE_KEYS, LABEL_KEYS = ("image", "pixel_values", "img", "x"), ("label", "labels", "y")
+
+
+def as_dataset(data: Any) -> Dataset:
+    """Images in memory, whatever a user has them in.
+
+    Args:
+        data: a name or path (see `load`), a `Dataset`, images (N, C, H, W), (images, labels), or a torch dataset or
+            loader whose samples have one size.
+    """
+    if isinstance(data, Dataset):
+        return data
+    if isinstance(data, str | Path):
+        return load(data)
+    if isinstance(data, Tensor):
+        return Dataset(check_image_batch(data), None, (), GIVEN, "all")
+    if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], Tensor):
+        return labelled_images(data[0], data[1])
+    samples = list(read_samples(data))
+    if not samples:
+        raise ImagesError("The dataset has no samples.")
+    images, labels = zip(*samples, strict=True)
+    sizes = {tuple(image.shape) for image in images}
+    if len(sizes) > 1:
+        raise ImagesError(
+            f"The dataset's images have different shapes: {', '.join(map(str, sorted(sizes)[:3]))}. Resize them in its "
+            "transform."
+        )
+    if None in labels:
+        return Dataset(torch.stack(images), None, (), GIVEN, "all")
+    return labelled_images(torch.stack(images), torch.tensor(labels))
+
+
+def labelled_images(images: Tensor, labels: Any) -> Dataset:
+    """Images (N, C, H, W) and a class for each."""
+    numbers = torch.as_tensor(labels)
+    if numbers.shape != images.shape[:1] or numbers.is_floating_point() or (len(numbers) and int(numbers.min()) < 0):
+        raise ImagesError(
+            f"The labels have shape {tuple(numbers.shape)} and type {numbers.dtype}; {len(images)} whole numbers from "
+            "0 on are needed, one for each image."
+        )
+    classes = tuple(map(str, range(int(numbers.max()) + 1 if len(numbers) else 0)))
+    return Dataset(check_image_batch(images), numbers.long().cpu(), classes, GIVEN, "all")
+
+
+def check_image_batch(images: Tensor) -> Tensor:
+    """Images (N, C, H, W) on the CPU, as bytes or float32."""
+    if images.ndim != 4 or not len(images):
+        raise ImagesError(f"The images have shape {tuple(images.shape)}; (N, C, H, W) is needed, with N of 1 at least.")
+    if images.dtype != torch.uint8 and not images.is_floating_point():
+        raise ImagesTypeError(f"The images are {images.dtype}; bytes from 0 to 255 (uint8) or floats are needed.")
+    images = images.detach().cpu()
+    return images if images.dtype == torch.uint8 else images.float()
+
+
+def read_samples(data: Any) -> Iterator[tuple[Float[Tensor, "C H W"], int | None]]:
+    """Images and labels of a torch dataset, one by one and in its own order; of a loader, those of its dataset."""
+    dataset = data.dataset if isinstance(data, DataLoader) else data
+    if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise ImagesTypeError(
+            f"The data is a {type(dataset).__name__}; a tensor (N, C, H, W), (images, labels), a dubium Dataset, a "
+            "name, or a torch dataset with a length and numbered samples is needed."
+        )
+    for index in range(len(dataset)):
+        yield read_sample(dataset[index])
+
+
+def read_sample(sample: Any) -> tuple[Float[Tensor, "C H W"], int | None]:
+    """The image and the label, if there is one, of a torch dataset's sample: an image, a tuple, or a dict."""
+    if isinstance(sample, Mapping):
+        image = next((sample[key] for key in IMAGE_KEYS if key in sample), None)
+        label = next((sample[key] for key in LABEL_KEYS if key in sample), None)
+    elif isinstance(sample, tuple | list):
+        image, label = sample[0], sample[1] if len(sample) > 1 else None
+    else:
+        image, label = sample, None
+    if isinstance(image, Image.Image):
+        image = byte_pixels(convert_colours(image))
+    if not isinstance(image, Tensor) or image.ndim != 3:
+        given = f"a tensor of shape {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
+        raise ImagesTypeError(
+            f"A sample of the dataset has {given} for its image; a tensor (C, H, W) or a PIL image is needed. Samples "
+            f"are an image, (image, label), or a dict with {' or '.join(map(repr, IMAGE_KEYS[:2]))}."
+        )
+    has_class = label is not None and not (isinstance(label, Tensor) and label.numel() != 1)
+    return as_float(image.detach().cpu()[None])[0], int(label) if has_class else None  # type: ignore[arg-type]

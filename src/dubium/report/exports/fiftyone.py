@@ -1,0 +1,32 @@
+"""A folder that FiftyOne imports: COCO's layout (`data/` and `labels.json`), written without starting FiftyOne.
+
+`Dataset.from_dir(FOLDER, COCODetectionDataset, label_types="segmentations")` reads it; `share` and `nats` become
+attributes of the regions.
+"""
+
+import shutil
+from pathlib import Path
+
+from dubium.files import write_atomically, written_atomically
+from dubium.report.exports.coco import coco_json, coco_text
+from dubium.report.exports.regions import ExportRegions, file_name
+from dubium.run.store import Row
+
+
+def write_fiftyone(regions: ExportRegions, folder: Path) -> int:
+    """Write the folder; the number of its images."""
+    names = {}
+    for row, _ in regions.explained():
+        names[row.id] = file_name(row)
+        copy_image(row, folder / "data" / names[row.id])
+    write_atomically(folder / "labels.json", coco_text(coco_json(regions, names)))
+    return len(names)
+
+
+def copy_image(row: Row, path: Path) -> None:
+    """The image's file, or, for an image of a dataset, the picture of it in the results."""
+    if row.path is not None and Path(row.path).is_file():
+        with written_atomically(path) as beside:
+            shutil.copyfile(row.path, beside)
+    elif row.thumbnail is not None:
+        write_atomically(path, row.thumbnail)

@@ -1,0 +1,42 @@
+"""PNG masks: one file per explained image at its own size, 0 outside, 1 in the region with the largest share, ..."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib import colormaps
+from numpy.typing import NDArray
+from PIL import Image
+
+from dubium.files import written_atomically
+from dubium.report.exports.regions import ExportRegions, file_name
+from dubium.run.region_rows import RegionRow
+from dubium.run.store import Row
+
+MOST = 255  # regions that a byte can number
+
+
+def write_masks(regions: ExportRegions, folder: Path) -> int:
+    """Write the files; how many they are."""
+    count = 0
+    for row, bright in regions.explained():
+        with written_atomically(folder / f"{Path(file_name(row)).stem}.png") as beside:
+            mask_image(label_array(row, bright)).save(beside, "PNG")
+        count += 1
+    return count
+
+
+def label_array(row: Row, bright: list[RegionRow]) -> NDArray[np.uint8]:
+    """The number of each pixel's region; 0 for none."""
+    labels = np.zeros((row.height, row.width), np.uint8)
+    for number, region in enumerate(bright[:MOST], 1):
+        labels[region.mask((row.height, row.width))] = number
+    return labels
+
+
+def mask_image(labels: NDArray[np.uint8]) -> Image.Image:
+    """Region numbers as pixel values, with a palette by which people can see them: black, then bright colours."""
+    height, width = labels.shape
+    image = Image.frombytes("P", (width, height), labels.tobytes())
+    colours = [(0, 0, 0), *(colormaps["tab10"](n % 10)[:3] for n in range(MOST))]
+    image.putpalette([round(255 * part) for colour in colours for part in colour])
+    return image

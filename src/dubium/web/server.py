@@ -1,0 +1,69 @@
+"""The explorer's server: on this machine, for its own page alone, with nothing left behind."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from dubium.web.app import build_explorer, import_gradio
+from dubium.web.guard import RequestGuard, server_names
+from dubium.web.session import MEGABYTES, Session
+
+VISITORS = 64  # whose last images are kept in memory
+WAITING = 256  # requests that may wait for their turn
+BODY = (MEGABYTES + 1) * 10**6  # bytes of a request
+TEMPORARY = "GRADIO_TEMP_DIR"
+
+
+def serve(session: Session, *, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = True,
+          started: Callable[[str], None] | None = None) -> None:  # fmt: skip
+    """Show the explorer until interrupted.
+
+    Args:
+        session: networks and images.
+        host: who may connect; 127.0.0.1 is this machine alone.
+        port: None for the first free one from 7860 on.
+        open_browser: show the page in the user's browser.
+        started: called with the page's address.
+    """
+    with TemporaryDirectory(prefix="dubium-") as folder, gradio_files_in(Path(folder) / "gradio"):
+        gr = import_gradio()
+        page = build_explorer(session, Path(folder))
+        page.queue(api_open=False, max_size=WAITING, default_concurrency_limit=1)
+        fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
+        _, address, _ = page.launch(
+            server_name=host, server_port=port, inbrowser=open_browser, share=False, quiet=True, show_error=False,
+            ssr_mode=False, enable_monitoring=False, footer_links=[], max_file_size=f"{MEGABYTES}mb",
+            state_session_capacity=VISITORS, app_kwargs={"middleware": [guard_entry(host)]},
+            prevent_thread_lock=True, theme=gr.themes.Base(primary_hue="orange", neutral_hue="stone", **fonts),
+            css=files("dubium.web").joinpath("explorer.css").read_text("utf-8"),
+        )  # fmt: skip
+        try:
+            if started:
+                started(address)
+            page.block_thread()
+        finally:
+            page.close(verbose=False)
+
+
+@contextmanager
+def gradio_files_in(folder: Path) -> Iterator[None]:
+    """Let Gradio keep its copies of images and uploads in a folder of ours, which goes when the server does."""
+    before = os.environ.get(TEMPORARY)
+    os.environ[TEMPORARY] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop(TEMPORARY)
+        if before is not None:
+            os.environ[TEMPORARY] = before
+
+
+def guard_entry(host: str) -> Any:
+    """`RequestGuard` as the server's framework takes it."""
+    from starlette.middleware import Middleware
+
+    return Middleware(RequestGuard, names=server_names(host), most=BODY)

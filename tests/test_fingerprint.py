@@ -1,0 +1,168 @@
+"""Results of other images, labels, networks, methods or versions are never taken for those that were asked for."""
+
+import json
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from typer.testing import CliRunner
+
+from dubium import registry
+from dubium.cli import app
+from dubium.data import Dataset, load
+from dubium.errors import FileFormatError, OptionError
+from dubium.evaluation.methods import parse_methods
+from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
+from dubium.fingerprint import method_fingerprint, posterior_digest
+from dubium.models import cnn
+from dubium.posteriors import MCDropout
+from dubium.run import Settings, explain_dataset, open_work
+from tests import piles
+
+
+@pytest.fixture
+def pile(tmp_path):
+    named = {"run": piles.posterior(tmp_path / "posterior")}, {"dataset": piles.arrays(tmp_path / "images.npz")}
+    return Settings(*named, top=2, batch=4, threads=1)
+
+
+def arrays(path):
+    with np.load(path) as content:
+        return dict(content)
+
+
+def change_file(path, name):
+    """One image, or one label, becomes another; names, numbers and shapes stay."""
+    content = arrays(path)
+    content[name] = content[name].copy()
+    content[name][0] = (content[name][0] + 1) % 3
+    np.savez(path, **content)
+
+
+def evaluation(tmp_path, **changes):
+    torch.manual_seed(0)
+    data = load(piles.arrays(tmp_path / "images.npz"))
+    networks = piles.networks()
+    found = Evaluation(networks, data, parse_methods(["grad"], 1, control=False), ("epistemic",), tmp_path / "out")
+    return replace(found, other_data=data, **changes)
+
+
+@pytest.mark.parametrize("part", ["images", "labels"])
+def test_evaluate_refuses_other_images_and_labels_under_the_same_name(pile, tmp_path, part):
+    command = ["evaluate", "blurring", pile.posterior["run"], "--dataset", pile.images["dataset"], "--scale", "smoke"]
+    command += ["--methods", "grad", "--threads", "1", "--out", str(tmp_path / "out")]
+    assert CliRunner().invoke(app, command).exit_code == 0
+    change_file(pile.images["dataset"], part)
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code == 2
+    assert "data.sha256 is" in found.output
+
+
+@pytest.mark.parametrize("part", ["images", "labels"])
+def test_explain_refuses_other_images_and_labels_under_the_same_name(pile, tmp_path, part):
+    explain_dataset(open_work(pile), tmp_path / "out")
+    explain_dataset(open_work(pile), tmp_path / "out")
+    change_file(pile.images["dataset"], part)
+    with pytest.raises(OptionError, match=r"images\.sha256 is"):
+        explain_dataset(open_work(pile), tmp_path / "out")
+
+
+def test_the_data_besides_the_images_count_too(tmp_path):
+    first = evaluation(tmp_path)
+    run_protocol("anomaly", first, scale="smoke")
+    data = first.data
+    brighter = Dataset(data.images // 2, data.labels, data.classes, data.name, data.split)
+    with pytest.raises(OptionError, match=r"patch data\.sha256 is"):
+        run_protocol("anomaly", replace(first, other_data=brighter), scale="smoke")
+
+
+def test_masks_of_the_same_size_are_told_apart(tmp_path):
+    first = evaluation(tmp_path)
+    masks = torch.zeros(20, 12, 12, dtype=torch.bool)
+    masks[:, 0] = True
+    run_protocol("masks", first, masks=masks, images=20)
+    with pytest.raises(OptionError, match="mask data is"):
+        run_protocol("masks", first, masks=masks.flip(1), images=20)
+
+
+def test_networks_that_share_weights_are_told_apart_by_masks_rate_and_layers():
+    torch.manual_seed(0)
+    network = cnn(filters=2, dropout=0.3).eval()
+    found = {posterior_digest(MCDropout(network, samples=2, seed=seed)) for seed in (0, 1)}
+    for module in network.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.4
+    found.add(posterior_digest(MCDropout(network, samples=2, seed=0)))
+    plain = nn.Linear(2, 2)
+    found |= {posterior_digest([nn.Sequential(plain, layer)]) for layer in (nn.ReLU(), nn.GELU())}
+    assert len(found) == 5
+    assert posterior_digest([plain]) == posterior_digest([plain])
+
+
+def test_networks_given_without_a_digest_are_told_apart(tmp_path):
+    first = evaluation(tmp_path)
+    run_protocol("blurring", first, scale="smoke")
+    with pytest.raises(OptionError, match="weights is"):
+        run_protocol("blurring", replace(first, posterior=piles.networks(2)), scale="smoke")
+
+
+def test_another_version_of_a_method_or_protocol_is_not_continued(pile, tmp_path, monkeypatch):
+    first = evaluation(tmp_path)
+    run_protocol("blurring", first, scale="smoke")
+    explain_dataset(open_work(pile), tmp_path / "explained")
+    monkeypatch.setitem(registry.METHOD_VERSIONS, "grad", 2)
+    monkeypatch.setitem(registry.METHOD_VERSIONS, "fullgrad", 2)
+    with pytest.raises(OptionError, match=r"methods\.grad\.grad is 1 there, 2 here"):
+        run_protocol("blurring", first, scale="smoke")
+    with pytest.raises(OptionError, match=r"method\.fullgrad is 1 there, 2 here"):
+        explain_dataset(open_work(pile), tmp_path / "explained")
+    other = replace(first, methods=parse_methods(["input-grad"], 1, control=False))
+    run_protocol("blurring", other, scale="smoke")  # added: what is there of other methods does not matter
+    monkeypatch.setitem(PROTOCOLS, "blurring", replace(PROTOCOLS["blurring"], version=2))
+    with pytest.raises(OptionError, match=r"protocol\.version is 1 there, 2 here"):
+        run_protocol("blurring", other, scale="smoke")
+
+
+def test_a_methods_own_objects_and_code_count(tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    vaes = [nn.Linear(2, 2) for _ in range(2)]
+    assert len({json.dumps(method_fingerprint("clue", {"vae": vae})) for vae in vaes}) == 2
+    assert method_fingerprint("auto", {}) == {"blur-path": 1}
+    assert method_fingerprint("ua-backprop", {"relevance": "ig"}) == {"ua-backprop": 1, "ig": 1}
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = []
+    for factor in (1, 2):
+        (tmp_path / "own_method.py").write_text(f"def maps(network, x, target):\n    return {factor} * x[:, :1]\n")
+        sys.modules.pop("own_method", None)
+        found.append(method_fingerprint("own_method:maps", {})["own_method:maps"])
+    assert len(set(found)) == 2
+    assert None not in found
+
+
+def test_folders_of_earlier_versions_are_refused_with_the_reason(pile, tmp_path):
+    first = evaluation(tmp_path)
+    run_protocol("blurring", first, scale="smoke")
+    file = first.out / "settings.json"
+    old = {name: value for name, value in json.loads(file.read_text()).items() if name not in ("data", "methods")}
+    file.write_text(json.dumps(old))
+    with pytest.raises(OptionError, match="earlier version of dubium, which did not record data, methods"):
+        run_protocol("blurring", first, scale="smoke")
+    explain_dataset(open_work(pile), tmp_path / "explained")
+    file = tmp_path / "explained" / "run.json"
+    file.write_text(
+        json.dumps({name: value for name, value in json.loads(file.read_text()).items() if name != "method"})
+    )
+    with pytest.raises(OptionError, match=r"earlier version of dubium, which did not record method.*--fresh"):
+        explain_dataset(open_work(pile), tmp_path / "explained")
+
+
+def test_results_whose_settings_are_lost_are_not_deleted(pile, tmp_path):
+    explain_dataset(open_work(pile), tmp_path / "out")
+    before = sorted((tmp_path / "out" / "results").iterdir())
+    (tmp_path / "out" / "run.json").write_text('{"settings": {')
+    with pytest.raises(FileFormatError, match=r"run\.json.*missing or damaged.*--fresh"):
+        explain_dataset(open_work(pile), tmp_path / "out")
+    assert sorted((tmp_path / "out" / "results").iterdir()) == before

@@ -1,0 +1,222 @@
+"""Methods of a user's own by name, and `evaluate` and `explain_dataset` on images of a user's own."""
+
+import json
+
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+from typer.testing import CliRunner
+
+import dubium
+from dubium.cli import app
+from dubium.data import Dataset as Images
+from dubium.data.samples import as_dataset
+from dubium.errors import ImagesError, ImagesTypeError, OptionError, UnknownNameError
+from dubium.evaluation.methods import label_methods
+from dubium.registry import CONTROLS
+from dubium.run import open_results
+
+
+def brightest(network, x, target, *, power=1.0):
+    return x.sum(1).pow(power)[:, None].expand(-1, target(network(x)).shape[1], -1, -1)
+
+
+class Samples(Dataset):
+    def __init__(self, x, form):
+        self.x, self.form = x, form
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, index):
+        return self.form(self.x[index], index % 3)
+
+
+class Pair(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return {"hidden": x.flatten(1), "logits": self.network(x)}
+
+
+@pytest.fixture
+def networks():
+    torch.manual_seed(0)
+    return [nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, 3)).eval() for _ in range(3)]
+
+
+@pytest.fixture
+def x():
+    return torch.rand(12, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def registered():
+    dubium.register_method("brightest", brightest)
+    return "brightest"
+
+
+def test_a_registered_method_has_its_name_everywhere(registered, networks, x):
+    assert registered in dubium.methods()
+    result = dubium.explain(networks, x, method=registered, power=2.0)
+    assert result.method == registered
+    assert result.options == {"power": 2.0}
+    torch.testing.assert_close(result.maps["total"], x[:, 0] ** 2)
+    with pytest.raises(UnknownNameError, match="power"):
+        dubium.explain(networks, x, method=registered, pwer=2.0)
+
+
+def test_names_that_are_taken_or_no_names_are_refused(registered):
+    for name in ("grad", "auto", "ua-backprop", registered):
+        with pytest.raises(OptionError, match="already"):
+            dubium.register_method(name, brightest)
+    dubium.register_method(registered, brightest, replace=True)
+    with pytest.raises(OptionError, match="already"):
+        dubium.register_method("grad", brightest, replace=True)
+    for name in ("a:b", "a,b", ""):
+        with pytest.raises(OptionError, match="letters"):
+            dubium.register_method(name, brightest)
+    with pytest.raises(OptionError, match="network, x, target"):
+        dubium.register_method("wrong", lambda network: network)
+    with pytest.raises(OptionError, match="Captum class"):
+        dubium.register_method("wrong", "grad")
+
+
+def test_methods_are_labelled_by_name_and_options():
+    found = label_methods(["grad", "ig:steps=3", brightest, (brightest, {"power": 2.0})], 1)
+    assert [method.label for method in found] == ["grad", "ig:steps=3", "brightest", "brightest:power=2.0", *CONTROLS]
+    with pytest.raises(OptionError, match="Two of the methods"):
+        label_methods([brightest, brightest], 1)
+    with pytest.raises(UnknownNameError, match="pwer"):
+        label_methods([(brightest, {"pwer": 2.0})], 1)
+
+
+def test_evaluate_gives_what_the_command_gives(tmp_path):
+    options = {"scale": "smoke", "images": 4, "step": 5.0}
+    mine = dubium.evaluate("demo", "demo", ["grad", brightest], out=tmp_path / "python", **options)
+    words = ["evaluate", "blurring", "demo", "--methods", "grad", "--scale", "smoke", "--images", "4", "--step", "5"]
+    found = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "command")])
+    assert found.exit_code == 0, found.output
+    theirs = json.loads((tmp_path / "command" / "summary.json").read_text())
+    assert mine["results"]["grad"] == theirs["results"]["grad"]
+    assert mine["results"].keys() == theirs["results"].keys() | {"brightest"}
+    assert json.loads((tmp_path / "python" / "summary.json").read_text())["results"] == mine["results"]
+    assert {"summary.json", "index.html", "results.csv", "comparisons.csv"} <= {
+        file.name for file in (tmp_path / "python").iterdir()
+    }
+
+
+def test_evaluate_takes_images_in_memory_and_outputs_that_are_no_tensors(networks, x):
+    options = {"methods": ["grad"], "scale": "smoke", "images": 3, "step": 10.0}
+    plain = dubium.evaluate(networks, x, **options)
+    wrapped = [Pair(network).eval() for network in networks]
+    for posterior, given in ((wrapped, {}), (wrapped, {"output": "logits"})):
+        found = dubium.evaluate(posterior, (x, torch.zeros(12, dtype=torch.long)), **options, **given)
+        for metric, cell in plain["results"]["grad"].items():
+            assert found["results"]["grad"][metric]["value"] == pytest.approx(cell["value"], rel=1e-5)
+    with pytest.raises(dubium.errors.NetworkStateError, match="training mode"):
+        dubium.evaluate([network.train() for network in networks], x, **options)
+
+
+FORMS = {
+    "pairs": lambda image, label: (image, label),
+    "dicts": lambda image, label: {"pixel_values": image, "labels": torch.tensor(label)},
+    "pictures": lambda image, label: (Image.fromarray((image[0] * 255).round().byte().numpy()), label),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_torch_datasets_and_loaders_become_datasets(form, x):
+    samples = Samples((x * 255).round() / 255, FORMS[form])
+    for given in (samples, DataLoader(samples, batch_size=5, shuffle=True)):
+        data = as_dataset(given)
+        torch.testing.assert_close(data.batch(slice(None)), samples.x)
+        assert data.labels.tolist() == [index % 3 for index in range(12)]
+    assert as_dataset(Samples(x, lambda image, _label: image)).labels is None
+
+
+def test_data_that_is_no_images_is_refused(x):
+    class Endless(IterableDataset):
+        def __iter__(self):
+            return iter(x)
+
+    with pytest.raises(ImagesTypeError, match="Endless"):
+        as_dataset(Endless())
+    with pytest.raises(ImagesError, match="different shapes"):
+        as_dataset(Samples([x[0], x[0, :, :4]], FORMS["pairs"]))
+    with pytest.raises(ImagesError, match="labels"):
+        as_dataset((x, torch.zeros(3, dtype=torch.long)))
+    with pytest.raises(ImagesTypeError, match="a tensor of shape"):
+        as_dataset(Samples(x[:, 0], FORMS["pairs"]))
+
+
+def test_explain_dataset_is_explain_image_by_image(tmp_path, networks, x):
+    loader = DataLoader(Samples(x, FORMS["pairs"]), batch_size=4)
+    options = {"top": 3, "kinds": ["epistemic"], "class_names": ["a", "b", "c"]}
+    results = dubium.explain_dataset(networks, loader, tmp_path, **options)
+    expected = dubium.explain(networks, x, kinds="epistemic")
+    assert len(results) == 12
+    assert results.explained_count() == 3
+    best = expected.scores["epistemic"].argsort(descending=True)[:3].tolist()
+    rows = {row.id: row for row in open_results(tmp_path).rows(results.explained)}
+    assert sorted(rows) == sorted(best)
+    for index, row in rows.items():
+        torch.testing.assert_close(torch.tensor(row.map_epistemic), expected.maps["epistemic"][index])
+        assert row.label == index % 3
+    again = dubium.explain_dataset(networks, loader, tmp_path, **options)
+    assert len(again) == 12
+    with pytest.raises(OptionError, match="register_method"):
+        dubium.explain_dataset(networks, loader, tmp_path / "other", method=brightest)
+
+
+def test_changed_samples_are_not_taken_for_the_old_ones(tmp_path, networks, x):
+    dubium.explain_dataset(networks, Samples(x, FORMS["pairs"]), tmp_path, top=1)
+    for other in (Samples(x + 0.01, FORMS["pairs"]), Samples(x, lambda image, label: (image, 2 - label))):
+        with pytest.raises(dubium.errors.DubiumError, match=str(tmp_path)):
+            dubium.explain_dataset(networks, other, tmp_path, top=1)
+
+
+MODULE = """
+import torch
+from torch import nn
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+
+def data():
+    x = torch.rand(9, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    return [(image, index % 3) for index, image in enumerate(x)]
+"""
+
+
+def test_the_command_line_takes_own_networks_data_and_methods(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_things.py").write_text(MODULE)
+    for number in (0, 1):
+        torch.manual_seed(number)
+        torch.save(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)).state_dict(), tmp_path / f"{number}.pt")
+    common = ["--dataset", "own_things:data"]
+    words = ["evaluate", "blurring", *common, "--scale", "smoke", "--images", "3", "--step", "10", "--methods", "grad"]
+    one = CliRunner().invoke(app, [*words, "own_things:network@0.pt,1.pt", "--out", "one"])
+    two = CliRunner().invoke(
+        app, [*words, "--posterior", "own_things:network", "--weights", "0.pt", "1.pt", "--out", "two"]
+    )
+    assert (one.exit_code, two.exit_code) == (0, 0), one.output + two.output
+    first, second = (json.loads((tmp_path / name / "summary.json").read_text())["results"] for name in ("one", "two"))
+    assert first == second
+    found = CliRunner().invoke(app, ["explain", "own_things:network@*.pt", *common, "--top", "2", "--out", "three"])
+    assert found.exit_code == 0, found.output
+    assert open_results(tmp_path / "three").explained_count() == 2
+    wrong = CliRunner().invoke(app, ["explain", "own_things:network@none*.pt", *common, "--out", "four"])
+    assert wrong.exit_code == 2
+    assert "none*.pt" in wrong.output
+
+
+def test_images_of_a_dubium_dataset_stay_as_they_are(x):
+    data = Images(x, None, (), "mine", "all")
+    assert as_dataset(data) is data
