@@ -24,17 +24,18 @@ def explain_in_turn(posterior, x, count):
     return [dubium.explain(posterior, x, **CALLS[index % len(CALLS)]).maps for index in range(count)]
 
 
-@pytest.mark.parametrize("batch", [1, 2])
-def test_calls_from_four_threads_give_the_bytes_of_calls_in_turn(batch):
+@pytest.mark.parametrize(
+    ("batch", "count"), [(1, 40), (2, 40), pytest.param(2, 200, marks=pytest.mark.slow, id="200 calls")]
+)
+def test_calls_from_four_threads_give_the_bytes_of_calls_in_turn(batch, count):
     networks, x = ensemble(small_cnn), images(batch)
-    count = 40
-    expected = explain_in_turn(networks, x, len(CALLS))
+    expected = explain_in_turn(networks, x, count)
     with ThreadPoolExecutor(4) as threads:
         found = list(
             threads.map(lambda index: dubium.explain(networks, x, **CALLS[index % len(CALLS)]).maps, range(count))
         )
     for index, maps in enumerate(found):
-        assert all(torch.equal(maps[kind], expected[index % len(CALLS)][kind]) for kind in maps)
+        assert all(torch.equal(maps[kind], expected[index][kind]) for kind in maps)
     assert all(parameter.requires_grad for network in networks for parameter in network.parameters())
     assert not any(layer._forward_hooks for network in networks for layer in network.modules())
 

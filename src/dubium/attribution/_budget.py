@@ -55,10 +55,13 @@ def map_rows(x: Images, memory: int) -> int:
     return max(1, memory // (8 * (x.shape[1] + 3) * x[0, 0].nbytes)) if len(x) else 1
 
 
-def effect_images(x: Images, effects: int, memory: int) -> int:
-    """Images at a time, where each has so many gradients of its own size that are kept: they take a quarter."""
-    check_memory(2 * effects * x[0].nbytes, memory, x.shape[1:])
-    return max(1, min(len(x), memory // (4 * effects * x[0].nbytes)))
+def effect_images(network: nn.Module, x: Images, effects: int, memory: int) -> tuple[int, int]:
+    """Images at a time, where each keeps so many effects of its own size, and the bytes left for their gradients."""
+    kept = 2 * effects * x[0].nbytes
+    gradients = measure_cost(network, x, lambda output: output.flatten(1)).least if is_large(x) else 0
+    check_memory(kept + gradients, memory, x.shape[1:])
+    images = max(1, min(len(x), memory // (2 * kept), (memory - gradients) // kept))
+    return images, max(memory // 2, memory - images * kept)
 
 
 def is_large(x: Images) -> bool:

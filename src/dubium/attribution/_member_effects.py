@@ -21,10 +21,10 @@ def member_effects(
     """
     members = list(network.networks) if isinstance(network, Stack) else [network]
     classes = probabilities(members[0](x[:1].clone())).shape[1]
-    size = effect_images(x, len(members) * classes, memory)
+    size, left = effect_images(members[0], x, len(members) * classes, memory)
     for first in range(0, len(x), size):
         some = slice(first, min(len(x), first + size))
-        slopes = (batched_vjp(member, x[some], probabilities, memory=memory // 2) for member in members)
+        slopes = (batched_vjp(member, x[some], probabilities, memory=left) for member in members)
         yield some, torch.stack([torch.einsum("bkchw,bchw->bkhw", slope, detail[some]) for slope in slopes])
 
 

@@ -12,7 +12,8 @@ from dubium.web.app import build_explorer, import_gradio
 from dubium.web.guard import RequestGuard, server_names
 from dubium.web.session import MEGABYTES, Session
 
-VISITORS = WAITING = 256  # whose last images are kept in memory, and whose requests may wait for their turn
+WAITING = 256  # requests that may wait for their turn
+VISITORS = WAITING  # whose last images are kept in memory: of fewer, one who waits would be shown the first image
 BODY = (MEGABYTES + 1) * 10**6  # bytes of a request
 TEMPORARY = "GRADIO_TEMP_DIR"
 
