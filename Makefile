@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types unit browser check bench zoo clean
+.PHONY: demo test lint types unit browser check bench zoo docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dubium demo
@@ -45,6 +45,10 @@ zoo: $(VENV)/.installed-test
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[zoo]'
 	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m tests.zoo $(ZOO)
 
+# The site, from docs/ into site/; a broken link or name is an error. Open site/index.html.
+docs: $(VENV)/.installed-docs
+	PYTHONPATH=. $(BIN)/zensical build --clean --strict
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -60,5 +64,9 @@ $(VENV)/.installed-check: $(VENV)/.installed-test
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,test-adapters]'
 	touch $@
 
+$(VENV)/.installed-docs: $(BIN)/python pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@ $(VENV)/.installed
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dubium-demo
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache site dubium-demo
