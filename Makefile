@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test lint types unit browser check bench zoo fuzz soak audit clean
+.PHONY: demo test lint types unit browser check bench zoo docs fuzz soak audit clean
 
 demo: $(VENV)/.installed
 	$(BIN)/dubium demo
@@ -58,6 +58,10 @@ soak: $(VENV)/.installed-test
 audit: $(VENV)/.installed-test
 	$(BIN)/python -m tests.audit
 
+# The site, from docs/ into site/; a broken link or name is an error. Open site/index.html.
+docs: $(VENV)/.installed-docs
+	PYTHONPATH=. $(BIN)/zensical build --clean --strict
+
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -73,5 +77,9 @@ $(VENV)/.installed-check: $(VENV)/.installed-test
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test,test-adapters]'
 	touch $@
 
+$(VENV)/.installed-docs: $(BIN)/python pyproject.toml
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[docs]'
+	touch $@ $(VENV)/.installed
+
 clean:
-	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dubium-demo
+	rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis .cache site dubium-demo
