@@ -4,7 +4,7 @@
 def duration_text(seconds: float) -> str:
     """Seconds as people say them.
 
-    >>> duration_text(4.2), duration_text(200), duration_text(9000)
+    >>> duration_text(4.2), duration_text(200.0), duration_text(9000.0)
     ('4 s', '3 min', '2.5 h')
     """
     if seconds < 90:

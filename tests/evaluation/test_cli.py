@@ -130,7 +130,9 @@ def test_mistakes_are_told_in_a_sentence(arguments, said, own, tmp_path):
 
 
 def test_a_missing_dataset_is_told(own, tmp_path):
-    assert "--dataset is missing" in evaluate("sanity", own / "posterior", tmp_path, code=2)
+    assert "No images were named. Give --images DIR or files, or --dataset" in evaluate(
+        "sanity", own / "posterior", tmp_path, code=2
+    )
 
 
 def test_masks_of_the_users_own(own, tmp_path):

@@ -67,6 +67,9 @@ class Trap:
     def name(self, index: int) -> str:
         return self.images.name(index)
 
+    def size(self, index: int) -> tuple[int, int]:
+        return self.images.size(index)
+
     def digest(self) -> str:
         return self.images.digest()
 

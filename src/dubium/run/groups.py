@@ -171,8 +171,8 @@ def mean_jaccard(members: NDArray[np.int64], draws: Sequence[Draw]) -> float:
 def adjusted_rand_index(one: Labels, other: Labels) -> float:
     """How far two partitions agree about pairs, with chance as 0 and equality as 1 (Hubert and Arabie, 1985).
 
-    >>> adjusted_rand_index(np.array([0, 0, 1, 2]), np.array([0, 0, 1, 1]))
-    0.5714285714285714
+    >>> round(adjusted_rand_index(np.array([0, 0, 1, 2]), np.array([0, 0, 1, 1])), 6)
+    0.571429
     """
     _, rows = np.unique(one, return_inverse=True)
     _, columns = np.unique(other, return_inverse=True)

@@ -16,8 +16,8 @@ from dubium.figures import overlay, smooth_map, smooth_words
 from dubium.report.plots import Number
 from dubium.run.sources import Item
 from dubium.run.store import Array
-from dubium.web.session import Choice, Session, blur_top_pixels, explain_item, read_upload
-from dubium.web.views import alert, blur_view, map_at_image_size, map_view, scores_view
+from dubium.web.session import Choice, Session, blur_top_pixels, explain_beside, explain_item, read_upload
+from dubium.web.views import alert, blur_view, map_at_image_size, map_view, methods_view, scores_view
 
 DOWNLOAD, DOWNLOADS = "download-", 50  # folders of files to download, and how many are kept
 RANGES = {
@@ -38,6 +38,7 @@ class Shown:
     item: Item
     choice: Choice
     explanation: Explanation
+    beside: Explanation | None = None  # by the method that is shown next to it
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def answer_controls(session: Session, folder: Path, controls: Controls) -> Answe
     try:
         check_ranges(controls)
         if last is None or last.choice != choice or not is_same_item(last.item, item):
-            last = Shown(item, choice, explain_item(session, item, choice))
+            last = Shown(item, choice, explain_item(session, item, choice), explain_beside(session, item, choice))
         return show_explanation(session, folder, last, controls)
     except DubiumError as error:
         return message_alone(alert(str(error)))
@@ -125,6 +126,8 @@ def show_explanation(session: Session, folder: Path, shown: Shown, controls: Con
     drawn = smooth_map(torch.from_numpy(array), float(controls.smooth))
     png, npy = write_downloads(folder, f"{item_name(item)}-{kind}", overlay(item.image, drawn, opacity), array)
     view = map_view(item, drawn.numpy(), kind, opacity, smooth_words(float(controls.smooth)))
+    if shown.beside is not None:
+        view += methods_view(item, (explanation, shown.beside), session.fit, float(controls.smooth))
     facts = scores_view(explanation, item, kind, session.name)
     return Answer(shown, alert(session.why_not), view, facts, blurred, png, npy)
 

@@ -13,7 +13,7 @@ from PIL import Image
 from dubium._explain import methods
 from dubium.attribution import RELEVANCES
 from dubium.errors import MissingExtraError
-from dubium.figures import picture
+from dubium.figures import OPACITY, picture
 from dubium.run.sources import Item
 from dubium.types import KINDS
 from dubium.ua_backprop import paper_taus
@@ -53,7 +53,7 @@ def build_explorer(session: Session, folder: Path) -> Any:
         with gr.Row():
             with gr.Column(scale=2, min_width=300):
                 components |= add_settings(gr, session)
-            with gr.Column(scale=3, min_width=300):
+            with gr.Column(scale=3, min_width=300, elem_id="results"):
                 components |= add_results(gr, session)
         connect_events(gr, session, folder, page, components)
     return page
@@ -82,7 +82,7 @@ def add_settings(gr: Any, session: Session) -> Components:
         parts["relevance"] = gr.Dropdown(list(RELEVANCES), value="fullgrad", label="Relevance", elem_id="relevance")
         parts["tau1"] = slider(gr, "tau1", tau1, label="tau1: from classes to logits")
         parts["tau2"] = slider(gr, "tau2", tau2, label="tau2: from logits to pixels")
-    parts["opacity"] = slider(gr, "opacity", 0.75, label="Opacity of the map")
+    parts["opacity"] = slider(gr, "opacity", OPACITY, label="Opacity of the map")
     parts["smooth"] = slider(gr, "smooth", 0, label="Smooth the map by so many pixels")
     return parts
 

@@ -16,7 +16,7 @@ from dubium.errors import DubiumError, FileFormatError, OptionError, lookup
 from dubium.evaluation.metrics.blurring import pixel_ranks
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.explanation import Explanation
-from dubium.registry import RELEVANCES, method_names
+from dubium.registry import AUTO, RECOMMENDED, RELEVANCES, UA_BACKPROP, method_names
 from dubium.run.settings import Settings
 from dubium.run.sources import ImageSource, Item, open_source
 from dubium.run.store import Row, class_name, open_results
@@ -163,6 +163,13 @@ def explain_item(session: Session, item: Item, choice: Choice) -> Explanation:
         options = {name: value for name, value in session.options.items() if name == "vae"}
     x = network_input(session, item.image)
     return explain(session.posterior, x, method=choice.method, output=session.output, **options)
+
+
+def explain_beside(session: Session, item: Item, choice: Choice) -> Explanation | None:
+    """The same image by `auto`, or by UA-Backprop where `auto` is chosen, to show next to it; None without networks."""
+    if session.posterior is None:
+        return None
+    return explain_item(session, item, Choice(UA_BACKPROP if choice.method in (AUTO, RECOMMENDED) else AUTO))
 
 
 def stored_explanation(session: Session, item: Item) -> Explanation:

@@ -1,6 +1,6 @@
 """What the explorer shows, as HTML: the map over the image, scores and votes, and what blurring does."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from html import escape
 from math import log
 from typing import Any
@@ -10,7 +10,7 @@ import torch
 
 from dubium.data.fit import from_size
 from dubium.explanation import Explanation
-from dubium.figures import overlay, picture
+from dubium.figures import overlay, picture, smooth_map
 from dubium.report.cards import prediction_html, score_bar, votes_html
 from dubium.report.pictures import img_element, place_of_peak
 from dubium.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, svg_element, svg_line, svg_text
@@ -50,6 +50,19 @@ def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "
         f"<figure>{over}<figcaption>{kind}: strongest at the {where}</figcaption></figure></div>"
         f'<div class="scale">less <i></i> more doubt comes from here</div><p>{escape(words)}</p>'
     )
+
+
+def methods_view(item: Item, explanations: Sequence[Explanation], fit: str, smooth: float) -> str:
+    """All kinds of maps, one row for each method: whether a method tells the kinds apart shows at a glance."""
+    rows = []
+    for explanation in explanations:
+        cells = []
+        for kind in explanation.maps:
+            drawn = smooth_map(torch.from_numpy(map_at_image_size(explanation, item, kind, fit)), smooth)
+            element = img_element(overlay(item.image, drawn), f"{explanation.method}, {kind}")
+            cells.append(f"<figure>{element}<figcaption>{kind}</figcaption></figure>")
+        rows.append(f'<h4>{escape(explanation.method)}</h4><div class="kinds">{"".join(cells)}</div>')
+    return explorer_block(f"<h3>All kinds, two methods</h3>{''.join(rows)}")
 
 
 def scores_view(explanation: Explanation, item: Item, kind: str, name: Namer) -> str:
