@@ -84,9 +84,8 @@ def test_the_kinds_of_two_methods_and_their_contrast_are_shown(page):
 
 def test_it_looks_like_the_report_light_and_dark(page):
     colours = Path(report_page.__file__).with_name("colours.css").read_text()
-    for scheme, paper, card in zip(
-        ("light", "dark"), *(re.findall(rf"--{name}: (#\w+)", colours) for name in ("paper", "card"))
-    ):
+    papers, cards = (re.findall(rf"--{name}: (#\w+)", colours) for name in ("paper", "card"))
+    for scheme, paper, card in zip(("light", "dark"), papers, cards, strict=True):
         page.emulate_media(color_scheme=scheme)
         page.reload()
         page.wait_for_selector("#completeness", timeout=PATIENCE)
