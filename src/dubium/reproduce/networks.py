@@ -17,6 +17,7 @@ from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.executor import Executor, in_turn
 from dubium.models import VAE, load_vae
 from dubium.posteriors import fit_laplace, load_posterior, posterior_record
+from dubium.reproduce.accuracy import ensemble_accuracy
 from dubium.seeds import seed_for
 from dubium.training import train, train_vae
 from dubium.training.loop import fit, network_for
@@ -122,7 +123,10 @@ def open_networks(
         "sha256": dict(record.sha256),
         "test": record.training.get("test"),
     }
-    return posterior, about | ({"public": public} if public else {"trained": training.reason or "as in the paper"})
+    if public is None:
+        return posterior, {**about, "trained": training.reason or "as in the paper"}
+    test = ensemble_accuracy(posterior, open_data(dataset, "test", scale), folder / f"{public}-accuracy.json")
+    return posterior, {**about, "public": public, "test": test}
 
 
 def open_data(dataset: str, split: str, scale: str) -> Dataset:
