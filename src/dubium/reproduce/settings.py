@@ -35,9 +35,17 @@ MITIGATION: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "smoke": {name: {"images": 12, "epochs": 1, "test_images": 16, "seeds": 1, "members": 2} for name in DATASETS},
 }
+TRIALS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "cpu": {
+        "mnist": {"images": 500, "epochs": 4, **FEW_EPOCHS},
+        "cifar-10": {"images": 1000, "epochs": 2, **FEW_EPOCHS},
+    },
+    "smoke": MITIGATION["smoke"],
+}
+"""Where the question is whether attention, or anything, helps at all; `SEEDS` trainings of each arm."""
+
 RUNTIME: Mapping[str, Mapping[str, Any]] = {"smoke": {"repeats": 1}, "cpu": {"repeats": 5}, "paper": {"repeats": 20}}
 SEEDS = {"smoke": 1, "cpu": 10, "paper": 10}
-"""Trainings of each arm where the question is whether attention helps at all."""
 
 MINUTES: Mapping[str, Mapping[str, float]] = {
     "blurring": {"mnist": 0.3, "svhn": 0.3, "cifar-10": 0.7, "cifar-100": 2},
