@@ -31,7 +31,7 @@ MITIGATION: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "mnist": {"images": 500, "epochs": 5, **FEW_EPOCHS},
         "cifar-10": {"images": 1000, "epochs": 3, **FEW_EPOCHS},
         "svhn": {"images": 2000, "epochs": 3, **FEW_EPOCHS},
-        "cifar-100": {"images": 2000, "epochs": 2, **FEW_EPOCHS},
+        "cifar-100": {"images": 500, "epochs": 6, **FEW_EPOCHS},
     },
     "smoke": {name: {"images": 12, "epochs": 1, "test_images": 16, "seeds": 1, "members": 2} for name in DATASETS},
 }
