@@ -48,10 +48,10 @@ RUNTIME: Mapping[str, Mapping[str, Any]] = {"smoke": {"repeats": 1}, "cpu": {"re
 SEEDS = {"smoke": 1, "cpu": 10, "paper": 10}
 
 MINUTES: Mapping[str, Mapping[str, float]] = {
-    "blurring": {"mnist": 0.3, "svhn": 0.3, "cifar-10": 0.7, "cifar-100": 2},
-    "anomaly": {"svhn": 0.2, "cifar-10": 0.4, "cifar-100": 1},
-    "mitigation": {"mnist": 0.25, "cifar-10": 0.6, "svhn": 1.1, "cifar-100": 1.6},
-    "strategies": {"mnist": 0.5, "cifar-10": 1.2},
+    "blurring": {"mnist": 0.2, "svhn": 0.2, "cifar-10": 0.6, "cifar-100": 0.5},
+    "anomaly": {"svhn": 0.1, "cifar-10": 0.4, "cifar-100": 0.3},
+    "mitigation": {"mnist": 0.1, "cifar-10": 0.2, "svhn": 0.3, "cifar-100": 0.3},
+    "strategies": {"mnist": 0.1, "cifar-10": 0.15},
 }
 """Minutes of one core at scale `cpu` for one method, or for one arm and seed."""
 
