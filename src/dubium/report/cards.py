@@ -46,7 +46,7 @@ def image_card(
 
 def notes_html(row: Row) -> str:
     """Where the doubt lies and what to do about it, in words."""
-    kind = first_kind(list(row.maps()))
+    kind = first_kind(list(row.stored_maps()))
     places = places_text(row, kind) if kind else ""
     advice = row_advice(row)
     where = f'<p class="notes"><b>Where</b> ({kind}): {places}.</p>' if places else ""
@@ -75,7 +75,7 @@ def maps_html(row: Row, most: float, smooth: float = 0.0) -> str:
     """The image, and the maps there are over it, each with its score as a bar."""
     title = f"Image {row.id}"
     parts = [f"<figure>{img_element(picture(row_image(row)), title)}<figcaption>image</figcaption></figure>"]
-    maps = row.maps()
+    maps = row.coarse_maps()
     for kind in KINDS:
         score = getattr(row, kind)
         caption = f"<figcaption>{kind} <b>{score:.3f}</b></figcaption>{score_bar(score, most)}"

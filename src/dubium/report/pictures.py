@@ -24,14 +24,14 @@ THUMBNAIL_PIXELS = 2**20  # dubium writes at most 256 x 256
 def row_image(row: Row) -> Float[Tensor, "C H W"]:
     """The thumbnail's pixels; grey if there is none."""
     if row.thumbnail is None:
-        return torch.full((1, row.height, row.width), 0.5)
+        return torch.full((1, *row.image_size), 0.5)
     return read_image(row.thumbnail, pixels=THUMBNAIL_PIXELS)
 
 
 def row_overlay(row: Row, kind: str, *, smooth: float = 0.0) -> NDArray[Any]:
     """A map over the thumbnail, at the thumbnail's size; smoothed by so many of the map's pixels."""
     image = row_image(row)
-    array = smooth_map(torch.from_numpy(row.maps()[kind].copy()), smooth)
+    array = smooth_map(torch.from_numpy(row.coarse_maps()[kind].copy()), smooth)
     return overlay(image, resize_image(array[None], image.shape[1:])[0])
 
 
@@ -60,7 +60,7 @@ def row_figure(row: Row, names: Sequence[str] | None, title: str = "", *, smooth
     """Image, maps, scores and the networks' probabilities of one row."""
     from matplotlib.figure import Figure
 
-    kinds = list(row.maps())
+    kinds = list(row.stored_maps())
     figure = Figure(figsize=(2.1 * (1 + len(kinds)) + 2.8, 2.75), dpi=110)
     axes = figure.subplots(1, 2 + len(kinds), width_ratios=[1] * (1 + len(kinds)) + [1.15])
     figure.subplots_adjust(left=0.01, right=0.985, bottom=0.16, top=0.8, wspace=0.08)
