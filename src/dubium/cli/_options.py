@@ -213,6 +213,8 @@ def posterior_settings(
         raise OptionError(f"No posterior was named. Give a run's folder, `{DEMO}`, or --posterior module:factory.")
     if run == DEMO and factory is not None:
         raise OptionError(f"`{DEMO}` brings its own networks. Leave out one of the two: it, or --posterior {factory}.")
+    if run is not None and weights:
+        raise OptionError(f"{run} has its own weights. Leave out one of the two: it, or --weights.")
     if weights and factory is None:
         raise OptionError("--weights was given without --posterior, the function that builds a network for them.")
     named = {"mean": parse_numbers(mean, float), "std": parse_numbers(std, float)}

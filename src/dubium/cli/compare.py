@@ -89,9 +89,9 @@ def compare(
             works.append(None)
             folders.append(Path(side))
         else:
-            given = [b or a for a, b in zip(both, for_b, strict=True)] if place else list(both)
-            if side is not None and o.is_factory(side) and not (place and (posterior_b or weights_b)):
-                given[:2] = None, None  # the name has both already; the options are the other side's
+            given: list[Any] = [b or a for a, b in zip(both, for_b, strict=True)] if place else list(both)
+            if side is not None and (None in sides or side == DEMO or o.is_factory(side)):
+                given[:2] = for_b[:2] if place else (None, None)  # it is named; the options are the other side's
             settings = Settings(
                 posterior=o.posterior_settings(side, *given),
                 images=o.image_settings(DEMO if DEMO in sides else side, images, dataset),

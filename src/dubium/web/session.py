@@ -172,7 +172,8 @@ def explain_item(session: Session, item: Item, choice: Choice) -> Explanation:
     """Scores and maps of one image, at the networks' size; from the store where the networks are not here."""
     if session.posterior is None:
         return stored_explanation(session, item)
-    offered = {name: (name, {}) for name in method_names()} | dict(session.methods)
+    offered: dict[str, tuple[str, Mapping[str, Any]]] = {name: (name, {}) for name in method_names()}
+    offered |= session.methods
     method, chosen = lookup("method", offered, choice.method)  # no code is imported because a visitor names it
     lookup("relevance", RELEVANCES, choice.relevance)
     options = dict(chosen)
