@@ -162,7 +162,7 @@ def read_shrunk(path: Path) -> Float[Tensor, "C H W"]:
     return byte_pixels(image).float().div_(255)
 
 
-def network_input(session: Session, image: Float[Tensor, "C H W"]) -> Images:
+def network_input(session: Session, image: Float[Tensor, "c h w"]) -> Images:
     """An image as a batch of one, with the channels, size and type that the networks take."""
     x = session.preprocessing.network_input(image)[None]
     return x if session.posterior is None else x.to(weight_dtype(session.posterior))
