@@ -131,7 +131,8 @@ def vanish(bench, rng):
     code = running.wait()
     if code not in USERS or "Traceback" in running.said():
         return f"exit code {code}: {running.said()[-400:]}", {}
-    spare = [str(chosen.relative_to(out))] if chosen is not None and bench.name == "reproduce" else []
+    is_spare = chosen is not None and bench.name == "reproduce" and "evaluations" in chosen.parts
+    spare = [str(chosen.relative_to(out))] if is_spare else []
     return finish(bench, out, spare=spare), {"refused": code == 2, "vanished": bool(files)}
 
 
