@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -114,9 +114,12 @@ class LogitsNetwork(nn.Module):
         if not torch.equal(before, random_state(x)):
             with torch.no_grad():
                 check_is_fixed(logits, self.logits(x.clone()), self.index)
-        if is_watched and len(batch) > 1:
+        if is_watched:  # numpy's numbers, or a generator of the network's own, move no state of torch's
             with torch.no_grad():
-                check_images_apart(logits, self.logits(batch[: 2 if len(x) == 1 else 1]), self.index)
+                again = self.logits(batch[: 2 if len(x) == 1 else 1])
+                if differ(logits[0], again[0]):
+                    check_is_fixed(logits, self.logits(x.clone()), self.index)
+                    refuse_mixed_images(self.index)
         if not callable(self.passes.choice) and look_like_probabilities(logits):
             raise OutputError(
                 f"The outputs of network {self.index} look like probabilities: none is negative and each row sums to "
@@ -161,9 +164,14 @@ def random_state(x: Tensor) -> Tensor:
     return torch.cat([state, torch.cuda.get_rng_state(x.device)]) if x.is_cuda else state
 
 
+def differ(logits: Tensor, again: Tensor) -> bool:
+    """Whether logits differ by more than rounding."""
+    return bool((logits - again).abs().max() > SAME * logits.abs().max())
+
+
 def check_is_fixed(first: Tensor, again: Tensor, index: int) -> None:
-    """Whether a network that draws random numbers gives the same logits again."""
-    if (first - again).abs().max() > SAME * first.abs().max():
+    """Whether a network gives the same logits of the same images again."""
+    if differ(first, again):
         raise NetworkStateError(
             f"Network {index} is random: two passes of the same images differ, though it is in eval mode. Does it "
             "call F.dropout without training=self.training, or use FractionalMaxPool2d? Make it a fixed function; for "
@@ -171,11 +179,9 @@ def check_is_fixed(first: Tensor, again: Tensor, index: int) -> None:
         )
 
 
-def check_images_apart(logits: Tensor, among_others: Tensor, index: int) -> None:
-    """Whether the first image has the same logits in batches of different sizes."""
-    if (logits[0] - among_others[0]).abs().max() > SAME * logits[0].abs().max():
-        raise NetworkStateError(
-            f"Network {index} mixes the images of a batch: the logits of an image change with its neighbours, and so "
-            "would its maps. Does it reshape or repeat across the batch? (timm's GCViT does.) Explain one image at a "
-            "time, or mend its forward pass."
-        )
+def refuse_mixed_images(index: int) -> NoReturn:
+    raise NetworkStateError(
+        f"Network {index} mixes the images of a batch: the logits of an image change with its neighbours, and so "
+        "would its maps. Does it reshape or repeat across the batch? (timm's GCViT does.) Explain one image at a "
+        "time, or mend its forward pass."
+    )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dubium.report.pictures import place_of_peak
+from dubium.report.pictures import place_of_most
 from dubium.run.region_rows import RegionRow, regions_of_row
 from dubium.run.store import Row
 
@@ -59,7 +59,7 @@ def places_text(row: Row, kind: str) -> str:
 
 def region_place(region: RegionRow, row: Row) -> str:
     """The ninth of the image that has most of a region's pixels."""
-    return place_of_peak(region.mask((row.height, row.width)).astype(np.float32))
+    return place_of_most(region.mask((row.height, row.width)).astype(np.float32))
 
 
 def percent(part: float) -> str:
