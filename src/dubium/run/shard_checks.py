@@ -27,7 +27,7 @@ MAPS = tuple(f"map_{kind}" for kind in KINDS)
 
 
 def read_groups(file: Path, schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[pa.Table]:
-    """The row groups of a shard, one at a time: pages verified, values checked."""
+    """The row groups of a shard that have rows, one at a time: pages verified, values checked."""
     try:
         with open_regular_file(file, most=LARGEST) as source, open_parquet(source) as parquet:
             check_layout(parquet, schema)
@@ -35,7 +35,8 @@ def read_groups(file: Path, schema: pa.Schema, columns: Sequence[str] | None) ->
                 there = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
                 table = parquet.read_row_group(group, columns=there)
                 check_rows(table)
-                yield table
+                if len(table):
+                    yield table
     except FileFormatError:
         raise
     except Exception as error:  # what Arrow raises depends on the byte that is wrong
