@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from dubium.attribution._budget import check_gradient_memory, is_large
+from dubium.attribution._budget import is_large, prepare_gradients
 from dubium.attribution._context import Context
 from dubium.attribution._prepared import predict_logits
 from dubium.attribution._resolve import Method, check_options, resolve_method
@@ -45,11 +45,12 @@ class ThroughLogits:
     needs_gradients: bool = True
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
-        for network in networks if is_large(x) else ():
-            check_gradient_memory(network, x, context.memory)
+        prepare_gradients(networks, x, context.memory)
         explained = LogProbNetworks(networks) if self.options.of == "log-probs" else networks
-        relevance = self.relevance.prepare(explained, x, context)
-        options = self.options.for_classes(relevance.logits.shape[-1], x.shape[1])
+        relevance = self.relevance.preparation(self.relevance, explained, x, context)
+        options = self.options
+        if options.tau1 == "auto":
+            options = options.for_classes(relevance.logits.shape[-1], x.shape[1])
         maps, extras = ua_backprop(relevance, x, kinds, options, context)
         described = {"relevance": self.given, **vars(options), **self.relevance.options}
         if options.of == "logits":
@@ -82,7 +83,7 @@ class OnUncertainty:
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
         if self.needs_gradients and is_large(x):
-            check_gradient_memory(stack(networks), x, context.memory)
+            prepare_gradients([stack(networks)], x, context.memory)
         logits = predict_logits(networks, x, context.memory)
         if len(x) == 0:
             return PosteriorMaps(logits, x.new_zeros(0, len(kinds), *x.shape[2:]), {}, self.method.options)
@@ -97,13 +98,14 @@ class OnUncertainty:
 def choose_method(method: object, options: Mapping[str, Any], channels: int) -> ThroughLogits | OnUncertainty:
     """The method that a user named or gave, with its options checked."""
     method = RECOMMENDED if isinstance(method, str) and method == AUTO else method
-    if isinstance(method, str) and method not in method_names() and ":" not in method:
-        raise UnknownNameError(unknown("method", method, method_names()))
     if not isinstance(method, str) or method != UA_BACKPROP:
+        is_name = isinstance(method, str) and ":" not in method
+        if is_name and method not in ATTRIBUTORS and method not in REGISTERED:
+            raise UnknownNameError(unknown("method", method, method_names()))
         own = resolve_method(method, ATTRIBUTORS, "method", options)
         is_known = own.name in ATTRIBUTORS and own.name not in CONTROLS  # what a user's function needs is not known
         return OnUncertainty(own, own.name, own.name == FULLGRAD, is_known)
-    given = options.get("relevance", "fullgrad")
+    given = options.get("relevance", FULLGRAD)
     relevance = resolve_method(given, RELEVANCES, "relevance", {})
     known = {"relevance": None, **UA_DEFAULTS, **relevance.options, "rescale": None}  # only FullGrad has rescale
     check_options(UA_BACKPROP, known, options)

@@ -48,7 +48,7 @@ RECOMMENDED = "blur-path"
 
 PLAIN_PREPARATION = "dubium.attribution._prepared:PlainRelevance"
 PREPARATIONS: dict[str, str] = {
-    "fullgrad": "dubium.attribution._prepared_fullgrad:PreparedFullGrad",
+    "fullgrad": "dubium.attribution.fullgrad:PreparedFullGrad",
 }
 """Relevances that UA-Backprop can have faster than by calls of their functions."""
 

@@ -12,7 +12,7 @@ from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._prepared import ClassWeights, PreparedRelevance
 from dubium.checks import check_number
 from dubium.class_sampling import sample_classes
-from dubium.errors import lookup
+from dubium.errors import UnknownNameError, unknown
 from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share, tau1_for
 from dubium.types import KINDS, Attribution, Images, Kind, Maps, Progress
@@ -45,21 +45,24 @@ class UABackpropOptions:
 
 UA_DEFAULTS: Mapping[str, Any] = {"tau1": None, "tau2": None, "normalize": True, "classes": "all", "of": "logits"}
 OUTPUTS = ("logits", "log-probs")
+CHECKED = {"tau1": ["auto"], "tau2": [], "classes": ["all", "auto"]}
+"""Options that are numbers above 0, or one of these words; None stands for the default."""
 
 
 def paper_taus(channels: int) -> tuple[float, float]:
     return GREY_TAUS if channels == 1 else COLOUR_TAUS
 
 
-def ua_options(options: Mapping[str, Any], channels: int) -> UABackpropOptions:
+def ua_options(given: Mapping[str, Any], channels: int) -> UABackpropOptions:
     """The options that were given, checked, and the paper's for the rest."""
-    chosen = {**UA_DEFAULTS, **options}
-    for tau, default in zip(("tau1", "tau2"), paper_taus(channels), strict=True):
-        chosen[tau] = default if chosen[tau] is None else chosen[tau]
-        check_number(tau, chosen[tau], words=["auto"] if tau == "tau1" else [])
-    chosen["classes"] = "all" if chosen["classes"] is None else chosen["classes"]
-    check_number("classes", chosen["classes"], whole=True, words=["all", "auto"])
-    lookup("output that UA-Backprop explains", dict.fromkeys(OUTPUTS), chosen["of"])
+    tau1, tau2 = GREY_TAUS if channels == 1 else COLOUR_TAUS
+    chosen: dict[str, Any] = {**UA_DEFAULTS, "tau1": tau1, "tau2": tau2}
+    for name, value in given.items():
+        if name in CHECKED and value is not None:
+            check_number(name, value, whole=name == "classes", words=CHECKED[name])
+        chosen[name] = chosen[name] if name in CHECKED and value is None else value
+    if chosen["of"] not in OUTPUTS:
+        raise UnknownNameError(unknown("output that UA-Backprop explains", chosen["of"], OUTPUTS))
     return UABackpropOptions(**chosen)
 
 

@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import dubium
 from dubium.attribution import Context, fullgrad
-from dubium.attribution._layout import CHANNELS_FIRST, CHANNELS_LAST, layout_of
+from dubium.attribution._biases import CHANNELS_FIRST, CHANNELS_LAST, layout_of
 from dubium.attribution.fullgrad import FullGradPass
 from dubium.models import Normalized, cifar_resnet, cnn, resnet18
 from dubium.models.normalized import Normalise

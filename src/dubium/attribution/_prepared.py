@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._budget import check_forward_memory, forward_batch_size, map_rows
+from dubium.attribution._budget import forward_batch_size, keep_freed_memory, map_rows
 from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._resolve import Method
 from dubium.attribution._target import LogitTarget
@@ -92,7 +92,8 @@ def class_targets(weights: Float[Tensor, "T B K"], rows: int) -> Iterator[LogitT
 
 def predict_logits(networks: Posterior, x: Images, memory: int) -> Logits:
     """Every network's logits, checked."""
-    return check_logits(network_logits(enumerate(networks), x, memory), len(networks))[:, : len(x)]
+    keep_freed_memory()
+    return check_logits([*network_logits(enumerate(networks), x, memory)], len(networks))[:, : len(x)]
 
 
 def network_logits(numbered: Iterable[tuple[int, nn.Module]], x: Images, memory: int) -> Iterator[Tensor]:
@@ -100,9 +101,9 @@ def network_logits(numbered: Iterable[tuple[int, nn.Module]], x: Images, memory:
     rows = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
     for index, network in numbered:
         with name_network(index, rows):
-            check_forward_memory(network, rows, memory)
+            size = forward_batch_size(network, rows, memory)
         outputs = []
-        for part in rows.split(forward_batch_size(rows, memory)):
+        for part in rows.split(size):
             with name_network(index, part):
                 outputs.append(network(part.clone()))
         yield torch.cat(outputs)

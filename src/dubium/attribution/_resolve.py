@@ -13,9 +13,9 @@ from torch import nn
 from dubium.attribution._captum import captum_attributor, captum_name, is_captum
 from dubium.attribution._context import Context
 from dubium.attribution._target import target_part
-from dubium.errors import OptionError, UnknownNameError, lookup, unknown
+from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.registry import PLAIN_PREPARATION, PREPARATIONS, REGISTERED, SCALED
-from dubium.types import Attribution, Attributor, Images, Maps, Posterior, Target
+from dubium.types import Attribution, Attributor, Images, Maps, Target
 
 CONTEXT = "context"
 REQUIRED = object()
@@ -29,7 +29,7 @@ class Method:
     name: str
     function: Attributor
     options: Mapping[str, Any]
-    preparation: str = PLAIN_PREPARATION  # where the `PreparedRelevance` that it becomes is defined
+    preparation: Callable[..., Any]  # makes the `PreparedRelevance` that it becomes for UA-Backprop
     is_scaled: bool = False  # whether its maps are to be scaled to the scores
 
     def __call__(self, network: nn.Module, x: Images, target: Target, context: Context) -> Attribution:
@@ -38,15 +38,11 @@ class Method:
         found = self.function(network, x, target, **self.options, **({CONTEXT: context} if wants_context else {}))
         return found if isinstance(found, Attribution) else Attribution(found, {})
 
-    def prepare(self, networks: Posterior, x: Images, context: Context) -> Any:
-        """This method as the relevance of UA-Backprop: a `dubium.attribution._prepared.PreparedRelevance`."""
-        return load_function(self.preparation)(self, networks, x, context)
-
 
 def resolve_method(what: object, table: Mapping[str, str], noun: str, options: Mapping[str, Any]) -> Method:
     """The method of the table that is called `what`, or `what` itself if it is one, with its options."""
     what = next((name for name, path in table.items() if callable(what) and load_function(path) is what), what)
-    preparation, given = PLAIN_PREPARATION, what
+    given = what
     if isinstance(what, str) and what in REGISTERED:
         what = REGISTERED[what]
     elif isinstance(what, str) and what not in table and ":" in what:
@@ -57,13 +53,16 @@ def resolve_method(what: object, table: Mapping[str, str], noun: str, options: M
         name = getattr(getattr(what, "func", what), "__name__", type(what).__name__)
         check_signature(what, name)
         function = image_by_image(what)
+    elif isinstance(what, str) and what in table:
+        name, function = what, load_function(table[what])
     else:
-        name, function = str(what), load_function(lookup(noun, table, what))
-        preparation = PREPARATIONS.get(name, PLAIN_PREPARATION)
+        raise UnknownNameError(unknown(noun, what, table))
+    is_own = isinstance(what, str)
     name = str(given) if isinstance(given, str) and given in REGISTERED else name
     defaults = options_of(function)
     if noun == "method":  # the options of a relevance are UA-Backprop's too
         check_options(name, defaults, options)
+    preparation = load_function(PREPARATIONS.get(name, PLAIN_PREPARATION) if is_own else PLAIN_PREPARATION)
     return Method(name, function, {**defaults, **options}, preparation, name in SCALED and name in table)
 
 

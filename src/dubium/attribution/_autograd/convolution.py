@@ -29,11 +29,6 @@ class Axis(NamedTuple):
     padding: int
     dilation: int
 
-    def pixels_at(self, tap: int) -> slice:
-        """The pixels of the padded input that one tap of the kernel meets."""
-        first = tap * self.dilation
-        return slice(first, first + (self.out - 1) * self.stride + 1, self.stride)
-
 
 def convolution_rule(steps: Sequence[Step]) -> Rule | None:
     step = steps[0]
@@ -52,7 +47,8 @@ def convolution_rule(steps: Sequence[Step]) -> Rule | None:
     weights_and_slopes = list(zip([step.saved("weight") for step in steps], slopes, strict=True))
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
-        rows = as_rows(gradient)
+        flat = gradient.permute(0, 2, 4, 5, 1, 3).reshape(-1, *gradient.shape[4:], networks * gradient.shape[3])
+        rows = flat.permute(0, 3, 1, 2)  # (T * B, S * C, H, W), channels last
         weights = [weight if slope is None else weight * slope for weight, slope in weights_and_slopes]  # not kept
         if one_channel:
             return [one_channel_gradient(rows, weights, *axes).unflatten(1, (len(gradient), -1)).movedim(1, 0)]
@@ -62,13 +58,6 @@ def convolution_rule(steps: Sequence[Step]) -> Rule | None:
         return [rows.permute(0, 2, 3, 1).reshape(shape).permute(0, 4, 1, 5, 2, 3)]
 
     return rule
-
-
-def as_rows(gradient: Tensor) -> Tensor:
-    """(T, S, B, C, H, W) as (T * B, S * C, H, W), channels last."""
-    targets, networks, images, channels, height, width = gradient.shape
-    flat = gradient.permute(0, 2, 4, 5, 1, 3).reshape(targets * images, height, width, networks * channels)
-    return flat.permute(0, 3, 1, 2)
 
 
 def one_channel_gradient(rows: Tensor, weights: Sequence[Tensor], vertical: Axis, horizontal: Axis) -> Tensor:
@@ -82,11 +71,13 @@ def one_channel_gradient(rows: Tensor, weights: Sequence[Tensor], vertical: Axis
     taps = taps.view(len(weights), vertical.kernel, horizontal.kernel, len(rows), vertical.out, horizontal.out)
     height, width = (axis.size + 2 * axis.padding for axis in (vertical, horizontal))
     down = rows.new_zeros(len(weights), horizontal.kernel, len(rows), height, horizontal.out)
-    for tap in range(vertical.kernel):
-        down[..., vertical.pixels_at(tap), :].add_(taps[:, tap])
+    for tap in range(vertical.kernel):  # meets every `stride`th pixel of the padded input from its place on
+        met = slice(tap * vertical.dilation, None, vertical.stride)
+        down[..., met, :][..., : vertical.out, :].add_(taps[:, tap])
     across = rows.new_zeros(len(weights), len(rows), height, width)
     for tap in range(horizontal.kernel):
-        across[..., horizontal.pixels_at(tap)].add_(down[:, tap])
+        met = slice(tap * horizontal.dilation, None, horizontal.stride)
+        across[..., met][..., : horizontal.out].add_(down[:, tap])
     inside = (slice(axis.padding, axis.padding + axis.size) for axis in (vertical, horizontal))
     return across[:, :, None, *inside]
 
@@ -112,16 +103,11 @@ def batch_norm_rule(steps: Sequence[Step]) -> Rule | None:
 
 def folded_norm(step: Step) -> Step | None:
     """The BatchNorm in eval mode that is all a convolution leads to: the two are one convolution, of other weights."""
-    if not is_image_convolution(step) or not is_private(step):
+    if not is_image_convolution(step) or not step.is_private:
         return None
     (norm,) = step.above
     is_factor = norm.name == BATCH_NORM and not norm.saved("training") and norm.inputs == [0]
     return norm if is_factor else None
-
-
-def is_private(step: Step) -> bool:
-    """Whether the gradient at this step is of use only to the steps below, which may find it half done."""
-    return len(step.above) == 1 and not step.wanted
 
 
 def batch_norm_slope(step: Step) -> Tensor:

@@ -17,7 +17,6 @@ from dubium.attribution._autograd.convolution import (
     batch_norm_rule,
     convolution_rule,
     is_image_convolution,
-    is_private,
 )
 from dubium.attribution._autograd.nodes import CONVOLUTION, Step
 
@@ -105,7 +104,7 @@ def relu_rule(steps: Sequence[Step]) -> Rule:
     if any(includes_relu(above) for above in steps[0].above):
         return identity_rule(steps)
     out = as_convolutions_want(stack_networks([step.saved("result") for step in steps], 0))
-    if is_private(steps[0]) and is_image_convolution(steps[0].above[0]):  # its gradient is new, and nobody else's
+    if steps[0].is_private and is_image_convolution(steps[0].above[0]):  # its gradient is new, and nobody else's
         return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0, grad_input=gradient)]
     return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0)]
 
@@ -146,7 +145,7 @@ def pools_squares(step: Step) -> bool:
 
 def includes_relu(step: Step) -> bool:
     """Whether this pools squares, and is all that a ReLU leads to: the rule of pooling then does that of the ReLU."""
-    return pools_squares(step) and step.below[0].name == RELU and is_private(step.below[0])
+    return pools_squares(step) and step.below[0].name == RELU and step.below[0].is_private
 
 
 ACTIVATIONS = (
