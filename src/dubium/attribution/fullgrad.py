@@ -17,8 +17,14 @@ from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._fullgrad_terms import RESCALE
 from dubium.attribution._gradients import apply_target, forward_with_graph, reduced_gradients, split_images
 from dubium.attribution._layers import record_biases
-from dubium.attribution._prepared import ClassMaps, ClassWeights, class_maps_by_calls, class_targets, network_logits
-from dubium.attribution._resolve import Method
+from dubium.attribution._prepared import (
+    ClassMaps,
+    ClassWeights,
+    Method,
+    class_maps_by_calls,
+    class_targets,
+    network_logits,
+)
 from dubium.checks import check_logits, name_network
 from dubium.errors import UnknownNameError, unknown
 from dubium.types import Images, Maps, Posterior, Target

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,17 +50,26 @@ class Backward:
     def __init__(
         self, outputs: Sequence[Tensor], wanted: Sequence[Sequence[GradientEdge]], reductions: Sequence[Reduction]
     ) -> None:
-        graphs = [
-            steps_between(output.grad_fn, {edge.node for edge in edges})
-            for output, edges in zip(outputs, wanted, strict=True)
-        ]
-        if len(outputs) > 1 and len({graph_signature(*g, SETTINGS) for g in zip(graphs, wanted, strict=True)}) > 1:
+        graphs, signatures = list[list[Step]](), set[Any]()
+        for output, edges in zip(outputs, wanted, strict=True):
+            graphs.append(steps_between(output.grad_fn, {edge.node for edge in edges}))
+            if len(outputs) > 1:
+                signatures.add(graph_signature(graphs[-1], edges, SETTINGS))
+        if len(signatures) > 1:
             raise DifferentGraphsError
         self.output, self.wanted, self.reductions = get_gradient_edge(outputs[0]), wanted[0], reductions
         self.places: dict[Node, list[int]] = defaultdict(list)
         for index, edge in enumerate(self.wanted):
             self.places[edge.node].append(index)
-        self.rules = [(steps, find_rule(steps) if steps[0].edges else None) for steps in zip(*graphs, strict=True)]
+        self.rules: list[tuple[Sequence[Step], Rule | None]] = []
+        for steps in zip(*graphs, strict=True):
+            first, rule = steps[0], None
+            try:
+                rule = RULES[first.name](steps) if first.edges and first.name in RULES else None
+            except MissingAttributeError:
+                if first.folded_norm is not None:
+                    raise  # the norm above counts on it
+            self.rules.append((steps, rule))
         self.infos = {s.node: [b.outputs[e.output] for e, b in zip(s.edges, s.below, strict=True)] for s in graphs[0]}
         self.widest = max((math.prod(info.shape) for step in graphs[0] for info in step.outputs), default=1)
         for step in chain(*graphs):  # links both ways are rings, and would keep the graph until Python collects them
@@ -101,14 +111,6 @@ def sum_to_shape(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
     more = gradient.ndim - 2 - len(shape)
     gradient = gradient.flatten(2, 1 + more).sum(2) if more else gradient
     return gradient.sum_to_size(*gradient.shape[:2], *shape)
-
-
-def find_rule(steps: Sequence[Step]) -> Rule | None:
-    """The rule of ours for a step in all networks; None where there is none, or it does not fit."""
-    try:
-        return RULES[steps[0].name](steps) if steps[0].name in RULES else None
-    except MissingAttributeError:
-        return None
 
 
 def autograd_gradients(steps: Sequence[Step], infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:

@@ -42,8 +42,9 @@ def convolution_rule(steps: Sequence[Step]) -> Rule | None:
     unreached = [axis.size - far for axis, far in zip(axes, reach, strict=True)]  # pixels that the kernel never meets
     groups, networks = step.saved("groups"), len(steps)
     one_channel = step.saved("weight").shape[1] == groups == 1
-    norms = [folded_norm(step) for step in steps]
+    norms = [step.folded_norm for step in steps]
     slopes = [None if norm is None else batch_norm_slope(norm)[:, None, None, None] for norm in norms]
+    step.below[0].may_overwrite = step.below[0].is_private
     weights_and_slopes = list(zip([step.saved("weight") for step in steps], slopes, strict=True))
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
@@ -90,24 +91,20 @@ def is_image_convolution(step: Step) -> bool:
 
 
 def batch_norm_rule(steps: Sequence[Step]) -> Rule | None:
-    """In eval mode: a factor for each channel, or nothing if the convolution's rule has it in its weights."""
+    """In eval mode: a factor for each channel, or nothing if it is all that a convolution leads to.
+
+    Then the two are one convolution, of other weights.
+    """
     step = steps[0]
     if step.saved("training") or step.inputs != [0]:
         return None
-    if folded_norm(step.below[0]) is step:
+    if step.below[0].is_private and is_image_convolution(step.below[0]):
+        for norm in steps:
+            norm.below[0].folded_norm = norm
         return lambda gradient: [gradient]
     slopes = torch.stack([batch_norm_slope(step) for step in steps])
     slopes = slopes.view(len(steps), 1, -1, *[1] * (len(step.shape) - 2))
     return lambda gradient: [gradient * slopes]
-
-
-def folded_norm(step: Step) -> Step | None:
-    """The BatchNorm in eval mode that is all a convolution leads to: the two are one convolution, of other weights."""
-    if not is_image_convolution(step) or not step.is_private:
-        return None
-    (norm,) = step.above
-    is_factor = norm.name == BATCH_NORM and not norm.saved("training") and norm.inputs == [0]
-    return norm if is_factor else None
 
 
 def batch_norm_slope(step: Step) -> Tensor:

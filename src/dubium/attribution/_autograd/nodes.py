@@ -81,6 +81,10 @@ class Step:
     above: list["Step"] = field(default_factory=list)
     below: list["Step"] = field(default_factory=list)  # one for each edge
     is_private: bool = False  # whether its gradient is of use only to the steps below, which may find it half done
+    # what a rule that was made earlier, of the step above, tells the rule of this one:
+    is_done: bool = False  # it does all that this one would do
+    may_overwrite: bool = False  # the gradient that it gives is new, and nobody else's
+    folded_norm: "Step | None" = None  # a BatchNorm that leaves its factors to this convolution
 
     def saved(self, name: str) -> Any:
         """What the forward pass saved under a name of torch's, e.g. "weight" in a convolution."""
@@ -135,18 +139,14 @@ def graph_signature(
     steps: Sequence[Step], wanted: Sequence[GradientEdge], settings: Mapping[str, Sequence[str]]
 ) -> tuple[Any, ...]:
     """What must be equal for two graphs to be walked together; `settings` names what the rules read, by node."""
-    order = {step.node: index for index, step in enumerate(steps)}
-    nodes = tuple(
-        (
-            step.name,
-            step.shape,
-            tuple((edge.input, order[edge.node], edge.output) for edge in step.edges),
-            tuple(step.saved(name) for name in settings.get(step.name, ())),
-            step.saved("weight").shape if step.name == CONVOLUTION else None,
-        )
-        for step in steps
-    )
-    return nodes, tuple((order.get(edge.node), edge.output_nr) for edge in wanted)
+    order, nodes = {step.node: index for index, step in enumerate(steps)}, list[Any]()
+    for step in steps:
+        nodes += [step.name, step.shape, *[(edge.input, order[edge.node], edge.output) for edge in step.edges]]
+        for name in settings.get(step.name, ()):
+            nodes.append(step.saved(name))
+        if step.name == CONVOLUTION:
+            nodes.append(step.saved("weight").shape)
+    return *nodes, *[(order.get(edge.node), edge.output_nr) for edge in wanted]
 
 
 def graph_nodes(node: Node, beyond: Collection[Node] = ()) -> set[Node]:
