@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from dubium.attribution._biases import Bias
+from dubium.attribution._biases import Bias, Layout
 from dubium.types import Images
 
 EPS = 1e-6  # of the reference code
@@ -49,20 +49,22 @@ def rescaled_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
 
 
 def absolute_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
-    """The absolute product of gradient and bias, channels last; tokens without a place in the image are left out."""
-    layout = bias.layout
-    assert layout is not None, "only biases that have a place in the image make maps"
-    product = gradient * bias.value if bias.implicit else gradient
-    channels = [3 + axis for axis in range(gradient.ndim - 3) if axis not in layout.axes]
-    product = product.permute(0, 2, *[3 + axis for axis in layout.axes], 1, *channels)
-    if layout.grid is not None:
-        product = product[:, :, layout.prefix :].unflatten(2, layout.grid)
-    product = product.flatten(5) if len(channels) > 1 else product
+    """The absolute product of gradient and bias, channels last."""
+    assert bias.layout is not None, "only biases that have a place in the image make maps"
     if bias.implicit:
-        return product.abs().contiguous()
-    rows = product.contiguous()
+        return as_maps(gradient * bias.value, bias.layout).abs().contiguous()
+    rows = as_maps(gradient, bias.layout).contiguous()
     by_row = bias.value.flatten().expand(rows.shape[3], -1).flatten()  # one long inner loop instead of many short ones
     return (rows.flatten(3) * by_row).abs_().view_as(rows)
+
+
+def as_maps(gradient: Tensor, layout: Layout) -> Float[Tensor, "t B h w S C"]:
+    """A gradient (t, S, B, ...), channels last; tokens without a place in the image are left out."""
+    channels = [3 + axis for axis in range(gradient.ndim - 3) if axis not in layout.axes]
+    maps = gradient.permute(0, 2, *[3 + axis for axis in layout.axes], 1, *channels)
+    if layout.grid is not None:
+        maps = maps[:, :, layout.prefix :].unflatten(2, layout.grid)
+    return maps.flatten(5) if len(channels) > 1 else maps
 
 
 def extreme(term: Float[Tensor, "t B h w S C"], of: Callable[..., Tensor]) -> Float[Tensor, "t B 1 1 S"]:
