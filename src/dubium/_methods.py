@@ -14,15 +14,19 @@ from dubium.attribution._context import Context
 from dubium.attribution._own_methods import find_attributor
 from dubium.attribution._prepared import CONTEXT, Method, PlainRelevance, predict_logits
 from dubium.attribution._scaling import scale_to_scores
-from dubium.checks import check_maps
+from dubium.checks import check_maps, check_number
 from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.posteriors.stack import stack
 from dubium.registry import AUTO, RECOMMENDED, REGISTERED, SCALED, UA_BACKPROP, method_names
 from dubium.shares import UncertaintyTarget, class_shares
 from dubium.types import KINDS, Attributor, Images, Kind, Logits, Maps, Posterior
-from dubium.ua_backprop import UA_DEFAULTS, UABackpropOptions, ua_backprop, ua_options
+from dubium.ua_backprop import COLOUR_TAUS, GREY_TAUS, UABackpropOptions, ua_backprop
 
 FULLGRAD = "fullgrad"
+UA_DEFAULTS: Mapping[str, Any] = {"tau1": None, "tau2": None, "normalize": True, "classes": "all", "of": "logits"}
+OUTPUTS = ("logits", "log-probs")
+CHECKED = {"tau1": ["auto"], "tau2": [], "classes": ["all", "auto"]}
+"""Options that are numbers above 0, or one of these words; None stands for the default."""
 REQUIRED = object()
 """The default of an option that has none."""
 
@@ -115,6 +119,19 @@ def choose_method(method: object, options: Mapping[str, Any], channels: int) -> 
     relevance_options = {name: options.get(name, default) for name, default in relevance.options.items()}
     chosen = ua_options({name: value for name, value in options.items() if name in UA_DEFAULTS}, channels)
     return ThroughLogits(replace(relevance, options=relevance_options), given, chosen, relevance.name == FULLGRAD)
+
+
+def ua_options(given: Mapping[str, Any], channels: int) -> UABackpropOptions:
+    """The options that were given, checked, and the paper's for the rest."""
+    tau1, tau2 = GREY_TAUS if channels == 1 else COLOUR_TAUS
+    chosen: dict[str, Any] = {**UA_DEFAULTS, "tau1": tau1, "tau2": tau2}
+    for name, value in given.items():
+        if name in CHECKED and value is not None:
+            check_number(name, value, whole=name == "classes", words=CHECKED[name])
+        chosen[name] = chosen[name] if name in CHECKED and value is None else value
+    if chosen["of"] not in OUTPUTS:
+        raise UnknownNameError(unknown("output that UA-Backprop explains", chosen["of"], OUTPUTS))
+    return UABackpropOptions(**chosen)
 
 
 def resolve_method(what: object, table: Mapping[str, Attributor], noun: str, options: Mapping[str, Any]) -> Method:

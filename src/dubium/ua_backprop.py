@@ -1,18 +1,15 @@
 """z -> x: UA-Backprop (Wang et al., CVPR 2023). Shares of the uncertainty, carried to pixels by relevance maps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._prepared import ClassWeights, PreparedRelevance
-from dubium.checks import check_number
 from dubium.class_sampling import sample_classes
-from dubium.errors import UnknownNameError, unknown
 from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share, tau1_for
 from dubium.types import KINDS, Attribution, Images, Kind, Maps, Progress
@@ -43,27 +40,9 @@ class UABackpropOptions:
         return replace(self, tau1=tau1_for(classes, paper_taus(channels)[0])) if self.tau1 == "auto" else self
 
 
-UA_DEFAULTS: Mapping[str, Any] = {"tau1": None, "tau2": None, "normalize": True, "classes": "all", "of": "logits"}
-OUTPUTS = ("logits", "log-probs")
-CHECKED = {"tau1": ["auto"], "tau2": [], "classes": ["all", "auto"]}
-"""Options that are numbers above 0, or one of these words; None stands for the default."""
-
-
 def paper_taus(channels: int) -> tuple[float, float]:
+    """`tau1` and `tau2` of the paper."""
     return GREY_TAUS if channels == 1 else COLOUR_TAUS
-
-
-def ua_options(given: Mapping[str, Any], channels: int) -> UABackpropOptions:
-    """The options that were given, checked, and the paper's for the rest."""
-    tau1, tau2 = GREY_TAUS if channels == 1 else COLOUR_TAUS
-    chosen: dict[str, Any] = {**UA_DEFAULTS, "tau1": tau1, "tau2": tau2}
-    for name, value in given.items():
-        if name in CHECKED and value is not None:
-            check_number(name, value, whole=name == "classes", words=CHECKED[name])
-        chosen[name] = chosen[name] if name in CHECKED and value is None else value
-    if chosen["of"] not in OUTPUTS:
-        raise UnknownNameError(unknown("output that UA-Backprop explains", chosen["of"], OUTPUTS))
-    return UABackpropOptions(**chosen)
 
 
 def ua_backprop(
