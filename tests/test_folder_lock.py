@@ -148,6 +148,7 @@ def test_an_owner_that_did_nothing_leaves_no_folder(tmp_path):
         "train-vae --dataset {images} --epochs 1 --out {out}",
         "compare {run} {run} --dataset {images} --out {out}",
         "demo --out {out}",
+        "reproduce properties --scale smoke --out {out}",
     ],
 )
 def test_every_command_that_writes_a_folder_is_refused_with_exit_code_2(command, tmp_path):

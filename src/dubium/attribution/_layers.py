@@ -15,6 +15,7 @@ from dubium.attribution._biases import CHANNELS, DENSE, RecordedBiases, Standard
 from dubium.attribution._implicit import Call, NoForwardModeError, flatten_tensors, implicit_biases, replace_tensors
 from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
+from dubium.posteriors.mc_dropout import FixedDropout
 
 LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)
 HOMOGENEOUS = (
@@ -115,7 +116,8 @@ def closed_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
         children = [] if is_linear else list(module.children())
         if not children and (module is not network or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS)
-            closed[module] = is_linear or is_homogeneous or type(module) is Normalise
+            is_ours = type(module) in (Normalise, FixedDropout)  # once more, the latter would have another mask
+            closed[module] = is_linear or is_homogeneous or is_ours
         else:
             has_operations = has_operations or base is not nn.Sequential
         fresh = [child for child in children if child not in seen]

@@ -19,9 +19,10 @@ from dubium.networks.class_choice import Pair, select_pair
 from dubium.networks.cut_gradients import CutWatch, warn_of_cut
 from dubium.networks.outputs import CONVERSIONS, OutputChoice, check_output_choice, take_network_logits
 from dubium.networks.refusals import (
-    check_images_apart,
     check_is_fixed,
+    differ,
     refuse_cut_off,
+    refuse_mixed_images,
     refuse_output,
     refuse_probabilities,
 )
@@ -193,8 +194,11 @@ class LogitsNetwork(nn.Module):
             is_drawn = on_device is not None and not torch.equal(on_device, torch.cuda.get_rng_state(x.device))
             if is_drawn or not torch.equal(before, torch.get_rng_state()):
                 check_is_fixed(logits, self.logits(x.clone()), self.index)
-            if is_watched and len(batch) > 1:
-                check_images_apart(logits, self.logits(batch[: 2 if len(x) == 1 else 1]), self.index)
+            if is_watched:  # numpy's numbers, or a generator of the network's own, move no state of torch's
+                again = self.logits(batch[: 2 if len(x) == 1 else 1])
+                if differ(logits[0], again[0]):
+                    check_is_fixed(logits, self.logits(x.clone()), self.index)
+                    refuse_mixed_images(self.index)
             sums_to_one = bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)
         if sums_to_one and not callable(self.passes.choice):
             refuse_probabilities(self.index)

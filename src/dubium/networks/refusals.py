@@ -47,9 +47,17 @@ def refuse_cut_off(index: int) -> NoReturn:
     )
 
 
+def refuse_mixed_images(index: int) -> NoReturn:
+    raise NetworkStateError(
+        f"Network {index} mixes the images of a batch: the logits of an image change with its neighbours, and so "
+        "would its maps. Does it reshape or repeat across the batch? (timm's GCViT does.) Explain one image at a "
+        "time, or mend its forward pass."
+    )
+
+
 def check_is_fixed(first: Tensor, again: Tensor, index: int) -> None:
-    """Whether a network that draws random numbers gives the same logits again."""
-    if (first - again).abs().max() > SAME * first.abs().max():
+    """Whether a network gives the same logits of the same images again."""
+    if differ(first, again):
         raise NetworkStateError(
             f"Network {index} is random: two passes of the same images differ, though it is in eval mode. Does it "
             "call F.dropout without training=self.training, or use FractionalMaxPool2d? Make it a fixed function; for "
@@ -57,11 +65,6 @@ def check_is_fixed(first: Tensor, again: Tensor, index: int) -> None:
         )
 
 
-def check_images_apart(logits: Tensor, among_others: Tensor, index: int) -> None:
-    """Whether the first image has the same logits in batches of different sizes."""
-    if (logits[0] - among_others[0]).abs().max() > SAME * logits[0].abs().max():
-        raise NetworkStateError(
-            f"Network {index} mixes the images of a batch: the logits of an image change with its neighbours, and so "
-            "would its maps. Does it reshape or repeat across the batch? (timm's GCViT does.) Explain one image at a "
-            "time, or mend its forward pass."
-        )
+def differ(logits: Tensor, again: Tensor) -> bool:
+    """Whether logits differ by more than rounding."""
+    return bool((logits - again).abs().max() > SAME * logits.abs().max())

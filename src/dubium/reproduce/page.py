@@ -1,6 +1,6 @@
 """The page: every table and figure of the paper, ours beside theirs, and what was not measured with its command."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from os.path import relpath
 from pathlib import Path
 
@@ -20,7 +20,8 @@ HEAD = """# The paper's tables and figures, measured again
 `auto`, and controls, maps that know nothing of the networks. Written by `dubium reproduce` from the files of
 [{folder}]({folder}): each has its command, commit, seed, settings, processor and versions.
 
-**{measured} of the paper's {total} numbers are measured**, at scale `{scale}`: {words}
+**{measured} of the paper's {total} numbers are measured** (all numbers of {rows} of its {all_rows} rows, a row for each
+dataset), at scale `{scale}`: {words}
 
 ## What reproduces, and what does not
 """
@@ -47,6 +48,8 @@ def write_results_page(page: Path, results: Path, scale: str) -> None:
         words=WORDS[scale],
         measured=sum(cells.values()),
         total=len(cells),
+        rows=sum(measured_rows(cells).values()),
+        all_rows=len(measured_rows(cells)),
     )
     lines = [head, *finding_lines(results, scale)]
     for name in sorted(ENTRIES, key=paper_place):
@@ -65,6 +68,14 @@ def measured_cells(groups: list[Group]) -> dict[tuple[str, ...], bool]:
                 key = (group.table, group.name, row, metric)
                 found[key] = found.get(key, False) or cell.ours is not None
     return found
+
+
+def measured_rows(cells: Mapping[tuple[str, ...], bool]) -> dict[tuple[str, ...], bool]:
+    """Whether each row of each of the paper's tables and datasets has all of its numbers."""
+    rows: dict[tuple[str, ...], bool] = {}
+    for (table, group, row, _), is_measured in cells.items():
+        rows[table, group, row] = rows.get((table, group, row), True) and is_measured
+    return rows
 
 
 def paper_place(name: str) -> int:

@@ -24,13 +24,13 @@ from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.evaluation.metrics.scoring import scorer
 from dubium.evaluation.protocols.evaluation import Evaluation, run_items, shard_slices
 from dubium.evaluation.protocols.images import CHUNK
-from dubium.evaluation.protocols.mitigation import mitigation_options
 from dubium.evaluation.protocols.mitigation_arm import arm_measurements
 from dubium.evaluation.shards import ShardStore, arm_shard, file_name
 from dubium.evaluation.summary import EvaluationSummary
 from dubium.fingerprint import dataset_fingerprint
 from dubium.folder_lock import own_folder
-from dubium.reproduce.job import CONTROL, SEEDS, Job
+from dubium.reproduce.job import CONTROL, Job
+from dubium.reproduce.mitigation import training_options
 from dubium.reproduce.networks import open_data
 from dubium.reproduce.study import AUTO, Study
 from dubium.seeds import seed_for
@@ -146,9 +146,8 @@ def two_copies_objective(network: nn.Module, stacked: Tensor, labels: Tensor) ->
 
 def measure_strategies(study: Study, job: Job) -> dict[str, Any]:
     """Test accuracy and NLL of every strategy and control over the seeds."""
-    given = {name: value for name, value in job.options.items() if name not in SEEDS}
     train, test = (open_data(job.dataset, split, study.scale) for split in ("train", "test"))
-    options = mitigation_options(study.scale, train, **given)
+    options = training_options(study, job, train)
     folder = study.folder / "evaluations" / f"strategies-{job.dataset}-{job.shared_digest(study.scale, {})}"
     fingerprints = {"data": dataset_fingerprint(train), "test data": dataset_fingerprint(test)}
     settings = {"images": options.images, "recipe": options.recipe.to_json(), **fingerprints}
