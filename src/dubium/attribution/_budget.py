@@ -64,17 +64,13 @@ class Cost(NamedTuple):
     image_shape: tuple[int, ...] = ()
 
     def chunks(self, images: int, memory: int) -> tuple[int, int]:
-        """Images and targets at a time. Targets first, since they share a forward pass; parts are of equal size."""
+        """Images and targets at a time: as many as fit, targets first, since they share a forward pass; then as few as
+        the same number of parts allows, so that all are alike."""
         check_memory(self.least, memory, self.image_shape)
         limit = min(memory // 2, max(CACHE_BYTES, FAST_ROWS * self.per_row))
         targets = max(1, min(self.targets, limit // self.per_row))
         at_once = max(1, min(images, limit // (targets * self.per_row), memory // 2 // self.per_image))
-        return even_part(images, at_once), even_part(self.targets, targets)
-
-
-def even_part(total: int, at_most: int) -> int:
-    """The size of parts of a total: as few parts as `at_most` allows, all as small as that many parts can be."""
-    return -(-total // -(-total // at_most))
+        return -(-images // -(-images // at_once)), -(-self.targets // -(-self.targets // targets))
 
 
 def measure_cost(network: nn.Module, x: Images, target: Target | None = None) -> Cost:
