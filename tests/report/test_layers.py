@@ -80,5 +80,5 @@ def test_strips_are_below_each_other_and_said_to_be_stretched():
     assert size_words((10, 500)) == "500 × 10 pixels, stretched to be seen"
     assert size_words((28, 28)) == "28 × 28 pixels"
     wide = spots((0, 0, 1), size=(10, 500))
-    row = replace(with_maps(wide, wide), height=10, width=500)
+    row = replace(with_maps(wide, wide), height=10, width=500, image_height=0)
     assert '<div class="maps both strips">' in maps_html(row)

@@ -65,7 +65,7 @@ def build_explorer(session: Session, folder: Path) -> Any:
 def add_settings(gr: Any, session: Session) -> Components:
     """The left column: images to pick from, kind, method and its options."""
     live = session.posterior is not None
-    channels = session.shape[0] or (len(session.pictures[0].image) if session.pictures else 3)
+    channels = session.preprocessing.shape[0] or (len(session.pictures[0].image) if session.pictures else 3)
     tau1, tau2 = paper_taus(channels)
     known = runnable_methods(session)
     parts: Components = {}

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from dubium.data.fit import from_size
+from dubium.data.fit import Preprocessing, place_map
 from dubium.explanation import Explanation
 from dubium.figures import layer_over, overlay, picture, smooth_map
 from dubium.report.cards import prediction_html, score_bar, votes_html
@@ -36,10 +36,11 @@ def alert(message: str) -> str:
     return explorer_block(f'<div class="alert" role="alert">{escape(message)}</div>') if message else ""
 
 
-def map_at_image_size(explanation: Explanation, item: Item, kind: str, fit: str) -> Array:
+def map_at_image_size(explanation: Explanation, item: Item, kind: str, preprocessing: Preprocessing) -> Array:
     """The map at the image's own size."""
     size = item.image.shape[1], item.image.shape[2]
-    return np.asarray(from_size(explanation.maps[kind][0].float(), size, fit).numpy(force=True), np.float32)
+    placed = place_map(explanation.maps[kind][0].float(), size, preprocessing.seen_box(size))
+    return np.asarray(placed.numpy(force=True), np.float32)
 
 
 def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "") -> str:
@@ -65,12 +66,14 @@ def maps_row(figures: Sequence[str], size: Sequence[int]) -> str:
     return f'<div class="maps{" strips" * is_strip(size)}">{"".join(figures)}</div>'
 
 
-def methods_view(item: Item, explanations: Mapping[str, Explanation], fit: str, smooth: float) -> str:
+def methods_view(
+    item: Item, explanations: Mapping[str, Explanation], preprocessing: Preprocessing, smooth: float
+) -> str:
     """All kinds of maps and their contrast, one row for each method: a glance tells whether it tells kinds apart."""
     size, rows = item.image.shape[1:], []
     for method, explanation in explanations.items():
         maps = {
-            kind: smooth_map(torch.from_numpy(map_at_image_size(explanation, item, kind, fit)), smooth)
+            kind: smooth_map(torch.from_numpy(map_at_image_size(explanation, item, kind, preprocessing)), smooth)
             for kind in explanation.maps
         }
         cells = [figure_html(kind, overlay(item.image, maps[kind]), f"{method}, {kind}", kind) for kind in maps]
