@@ -29,7 +29,7 @@ class Outcome:
     growth: int
 
 
-def call_apart(call, seconds=30):
+def call_apart(call, seconds=120):
     """Run `call()` in a forked process."""
     receive, send = os.pipe()
     with warnings.catch_warnings():
@@ -61,9 +61,9 @@ def resident_bytes():
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def assert_refused(call, name, *, seconds=30, most=GIB):
+def assert_refused(call, name, *, most=GIB):
     """The call ends in time with an error of ours that names the file, and without much memory."""
-    found = call_apart(call, seconds)
+    found = call_apart(call)
     assert found.is_ours, found
     assert name in found.message, found
     assert found.growth < most, found
