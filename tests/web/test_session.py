@@ -58,7 +58,7 @@ def test_the_views_say_scores_sum_and_votes(out):
     assert "the map is complete" in text
     assert "Votes of 3 networks" in text
     assert "<cat>" not in text
-    array = map_at_image_size(explanation, item, "epistemic", session.fit)
+    array = map_at_image_size(explanation, item, "epistemic", session.preprocessing)
     assert array.shape == (12, 12)
     assert map_view(item, array, "epistemic", 0.5) != map_view(item, array, "epistemic", 0.9)
 

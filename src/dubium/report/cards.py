@@ -65,7 +65,7 @@ def notes_html(row: Row, methods: Mapping[str, Row] | None = None) -> str:
     """Where the doubt lies and what to do about it, in words."""
     notes = []
     for method, found in (methods or {"": row}).items():
-        kind = first_kind(list(found.maps()))
+        kind = first_kind(list(found.stored_maps()))
         if kind and (places := places_text(found, kind)):
             notes.append(f"<b>Where</b> ({escape(', '.join(filter(None, [method, kind])))}): {places}.")
     advice = row_advice(row)
@@ -97,8 +97,8 @@ def maps_html(row: Row, smooth: float = 0.0) -> str:
     image = row_image(row)
     size = image.shape[1], image.shape[2]
     plain = stage_html(size, img_element(picture(image), f"Image {row.id}"))
-    parts = [f'<figure class="plain">{plain}<figcaption>{size_words((row.height, row.width))}</figcaption></figure>']
-    for kind in row.maps():
+    parts = [f'<figure class="plain">{plain}<figcaption>{size_words(row.image_size)}</figcaption></figure>']
+    for kind in row.stored_maps():
         stage = stage_html(size, kind_layer(row, image, kind, smooth) + outlines_svg(row, kind), under=True)
         parts.append(f'<figure class="{kind}">{stage}<figcaption>{kind}</figcaption></figure>')
     if contrast := contrast_of_kinds(row, smooth):

@@ -78,8 +78,10 @@ def compare_results(
         if other is None:
             continue
         cards[ranks[other.id]] = comparison_card(other, row, names, name, most)
-        for shared in other.maps().keys() & row.maps().keys():
-            alike[shared].append(rank_correlation(other.maps()[shared].ravel(), row.maps()[shared].ravel()))
+        finer = max(other.coarse_size(), row.coarse_size())
+        one, two = other.maps(finer), row.maps(finer)
+        for shared in one.keys() & two.keys():
+            alike[shared].append(rank_correlation(one[shared].ravel(), two[shared].ravel()))
     agreement = Agreement(
         images=len(common),
         same_prediction=float(np.mean([a.prediction == b.prediction for a, b in common])),

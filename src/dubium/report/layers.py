@@ -53,7 +53,7 @@ def contrast_of_kinds(row: Row, smooth: float = 0.0) -> tuple[Array, float] | No
         The difference (H, W) of the maps, each divided by its sum, as a part of their brightest value; and the sum of
         the smaller of both, from 0 (nothing in common) to 1 (the same picture). None where a map is missing or empty.
     """
-    if not {"aleatoric", "epistemic"} <= row.maps().keys():
+    if not {"aleatoric", "epistemic"} <= row.stored_maps().keys():
         return None
     maps = [drawn_map(row, kind, smooth).double().clamp(min=0) for kind in ("aleatoric", "epistemic")]
     if not all(array.sum() > 0 for array in maps):

@@ -24,7 +24,7 @@ THUMBNAIL_PIXELS = 2**20  # dubium writes at most 256 x 256
 def row_image(row: Row) -> Float[Tensor, "C H W"]:
     """The thumbnail's pixels; grey if there is none."""
     if row.thumbnail is None:
-        return torch.full((1, row.height, row.width), 0.5)
+        return torch.full((1, *row.image_size), 0.5)
     return read_image(row.thumbnail, pixels=THUMBNAIL_PIXELS)
 
 
@@ -36,7 +36,7 @@ def row_overlay(row: Row, kind: str, *, smooth: float = 0.0) -> NDArray[Any]:
 
 def drawn_map(row: Row, kind: str, smooth: float = 0.0) -> Float[Tensor, "H W"]:
     """A row's map as it is drawn: smoothed by so many of its pixels."""
-    return smooth_map(torch.from_numpy(row.maps()[kind].copy()), smooth)
+    return smooth_map(torch.from_numpy(row.coarse_maps()[kind].copy()), smooth)
 
 
 def img_element(array: NDArray[Any], alt: str) -> str:
@@ -73,7 +73,7 @@ def row_figure(row: Row, names: Sequence[str] | None, title: str = "", *, smooth
     """Image, maps, scores and the networks' probabilities of one row."""
     from matplotlib.figure import Figure
 
-    kinds = list(row.maps())
+    kinds = list(row.stored_maps())
     figure = Figure(figsize=(2.1 * (1 + len(kinds)) + 2.8, 2.75), dpi=110)
     axes = figure.subplots(1, 2 + len(kinds), width_ratios=[1] * (1 + len(kinds)) + [1.15])
     figure.subplots_adjust(left=0.01, right=0.985, bottom=0.16, top=0.8, wspace=0.08)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from dubium.data.fit import from_size
+from dubium.data.fit import Preprocessing, place_map
 from dubium.explanation import Explanation
 from dubium.figures import overlay, picture, smooth_map
 from dubium.report.cards import prediction_html, score_bar, votes_html
@@ -32,10 +32,11 @@ def alert(message: str) -> str:
     return explorer_block(f'<div class="alert" role="alert">{escape(message)}</div>') if message else ""
 
 
-def map_at_image_size(explanation: Explanation, item: Item, kind: str, fit: str) -> Array:
+def map_at_image_size(explanation: Explanation, item: Item, kind: str, preprocessing: Preprocessing) -> Array:
     """The map at the image's own size."""
     size = item.image.shape[1], item.image.shape[2]
-    return np.asarray(from_size(explanation.maps[kind][0].float(), size, fit).numpy(force=True), np.float32)
+    placed = place_map(explanation.maps[kind][0].float(), size, preprocessing.seen_box(size))
+    return np.asarray(placed.numpy(force=True), np.float32)
 
 
 def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "") -> str:
@@ -52,13 +53,13 @@ def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "
     )
 
 
-def methods_view(item: Item, explanations: Sequence[Explanation], fit: str, smooth: float) -> str:
+def methods_view(item: Item, explanations: Sequence[Explanation], preprocessing: Preprocessing, smooth: float) -> str:
     """All kinds of maps, one row for each method: whether a method tells the kinds apart shows at a glance."""
     rows = []
     for explanation in explanations:
         cells = []
         for kind in explanation.maps:
-            drawn = smooth_map(torch.from_numpy(map_at_image_size(explanation, item, kind, fit)), smooth)
+            drawn = smooth_map(torch.from_numpy(map_at_image_size(explanation, item, kind, preprocessing)), smooth)
             element = img_element(overlay(item.image, drawn), f"{explanation.method}, {kind}")
             cells.append(f"<figure>{element}<figcaption>{kind}</figcaption></figure>")
         rows.append(f'<h4>{escape(explanation.method)}</h4><div class="kinds">{"".join(cells)}</div>')
