@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from rich.console import Console
 
 from dubium.choices import SCALES
 from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._evaluation_tables import print_overview, print_summary
 from dubium.cli._options import one_of, split_words
+from dubium.cli._progress import step_lines
 from dubium.errors import FileFormatError, OptionError
 from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
@@ -131,14 +131,9 @@ def open_evaluation(protocol: str, shared: SharedOptions) -> "Iterator[Evaluatio
 
     from dubium.executor import thread_count
 
-    console = Console(stderr=True)
     threads = threads_for(shared.engine, shared.threads) or torch.get_num_threads()
-    with thread_count(threads), executor_for(shared.engine, shared.address, threads) as executor:
-        if console.is_terminal:
-            with console.status("loading") as status:
-                yield load_evaluation(protocol, shared, executor=executor, on_step=lambda text: status.update(text))
-        else:
-            yield load_evaluation(protocol, shared, executor=executor)
+    with thread_count(threads), executor_for(shared.engine, shared.address, threads) as executor, step_lines() as show:
+        yield load_evaluation(protocol, shared, executor=executor, on_step=show)
 
 
 def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Evaluation":

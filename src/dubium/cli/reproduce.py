@@ -9,6 +9,8 @@ import typer
 from dubium.choices import DATASETS, SCALES
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._options import one_of, split_words
+from dubium.cli._progress import step_lines
+from dubium.durations import duration_text
 from dubium.folder_lock import own_folder
 
 if TYPE_CHECKING:
@@ -61,13 +63,18 @@ def reproduce(
     check_data(statuses, scale)
     print_estimate(statuses)
     threads = threads_for(engine, threads) or torch.get_num_threads()
-    with own_folder(out), thread_count(threads), executor_for(engine, address, threads) as executor:
+    with (
+        own_folder(out),
+        thread_count(threads),
+        executor_for(engine, address, threads) as executor,
+        step_lines() as on_step,
+    ):
 
         def announce(status: "JobStatus") -> None:
             print(f"{status.job.name}: {time_words(status) if status.state == DONE else status.state}", flush=True)
             write_results_page(page, results, scale)
 
-        measure_jobs(Study(scale, folder, executor), jobs, results, announce)
+        measure_jobs(Study(scale, folder, executor, on_step), jobs, results, announce)
         write_results_page(page, results, scale)
         if readme is not None:
             fill_readme(readme, results, scale)
@@ -105,7 +112,7 @@ def print_estimate(statuses: "Sequence[JobStatus]") -> None:
     seconds = sum(status.seconds or 0 for status in left)
     unknown = any(status.seconds is None for status in left)
     if seconds > LONG or unknown:
-        time = "time not known" if unknown else f"about {seconds / 3600:.1f} hours of one core"
+        time = "time not known" if unknown else f"about {duration_text(seconds)} of one core"
         megabytes = disk_bytes([status.job for status in left]) / 2**20
         print(f"{len(left)} of {len(statuses)} jobs to do: {time}, about {megabytes:.0f} MB on the disk.", flush=True)
         print("Killed, the same command goes on where it stopped.", flush=True)
