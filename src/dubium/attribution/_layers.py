@@ -8,6 +8,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
 
 from dubium.models.normalized import Normalise
+from dubium.posteriors.mc_dropout import FixedDropout
 
 LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)
 HOMOGENEOUS = (
@@ -28,8 +29,10 @@ def torch_class(layer: type[nn.Module]) -> type[nn.Module] | None:
 @cache
 def has_known_bias(layer: type[nn.Module]) -> bool:
     """Whether the bias of a layer of this class is a parameter, follows from some, or is none."""
+    if layer in (Normalise, FixedDropout):  # executed once more, to find its bias, the latter would have another mask
+        return True
     base = torch_class(layer)  # type: ignore[arg-type]
-    return layer is Normalise or (base is not None and issubclass(base, (*LINEAR, _BatchNorm, *HOMOGENEOUS)))
+    return base is not None and issubclass(base, (*LINEAR, _BatchNorm, *HOMOGENEOUS))
 
 
 def closed_layers(network: nn.Module) -> tuple[list[nn.Module], bool]:
