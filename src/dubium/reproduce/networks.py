@@ -15,6 +15,7 @@ from dubium.data.catalog import SOURCES
 from dubium.data.find import data_folders, find_files
 from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.executor import Executor, in_turn
+from dubium.fingerprint import posterior_digest
 from dubium.models import VAE, load_vae
 from dubium.posteriors import fit_laplace, load_posterior, posterior_record
 from dubium.reproduce.accuracy import ensemble_accuracy
@@ -64,8 +65,21 @@ INSTEAD = {"cifar-10": "cifar10-resnet20", "cifar-100": "cifar100-resnets"}
 """Public ensembles that scale `cpu` takes, where they are there, since two cores cannot train a ResNet-18."""
 
 
+OWN: dict[str, Posterior] = {}
+"""Networks of the user's own, by the name that `take_networks` gave them; of this process alone."""
+
+
+def take_networks(posterior: Posterior) -> str:
+    """Give networks of the user's own a name, by their weights, which jobs can have as their `networks`."""
+    name = f"own-{posterior_digest(posterior)[:12]}"
+    OWN[name] = posterior
+    return name
+
+
 def describe_networks(dataset: str, networks: str, scale: str) -> dict[str, Any]:
     """What decides which networks are meant, without training them."""
+    if networks in OWN:
+        return {"kind": networks, "members": len(OWN[networks])}
     if scale == "smoke":
         return {"kind": networks, "smoke": SMOKE_MEMBERS, "at hand": is_at_hand(dataset)}
     public = public_name(dataset, networks, scale)
@@ -101,10 +115,12 @@ def open_networks(
     """The posterior, trained first if need be, and what the result's file says of it.
 
     Args:
-        networks: "ensemble", a key of `KINDS`, or one of `PUBLIC`.
+        networks: "ensemble", a key of `KINDS` or of `OWN`, or one of `PUBLIC`.
         folder: where trained networks are kept.
         spread: where they are trained.
     """
+    if networks in OWN:
+        return OWN[networks], describe_networks(dataset, networks, scale)
     if networks in KINDS:
         ensemble, about = open_networks(dataset, "ensemble", scale, folder, spread)
         return KINDS[networks](next(iter(ensemble)), dataset, scale), {**about, "kind": networks}
