@@ -15,7 +15,6 @@ from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._evaluation_tables import print_overview, print_summary
 from dubium.cli._options import one_of, split_words
-from dubium.cli._progress import step_lines
 from dubium.errors import FileFormatError, OptionError
 from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
@@ -129,6 +128,7 @@ def open_evaluation(protocol: str, shared: SharedOptions) -> "Iterator[Evaluatio
     """What the user named, loaded; within the block, with the given threads and executor, and a line of progress."""
     import torch
 
+    from dubium.cli._progress import step_lines
     from dubium.executor import thread_count
 
     threads = threads_for(shared.engine, shared.threads) or torch.get_num_threads()

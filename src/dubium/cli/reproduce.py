@@ -10,7 +10,6 @@ from dubium.choices import DATASETS, SCALES
 from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._options import one_of, split_words
-from dubium.cli._progress import step_lines
 from dubium.durations import duration_text
 from dubium.errors import OptionError
 from dubium.folder_lock import own_folder
@@ -59,6 +58,7 @@ def reproduce(
     """
     import torch
 
+    from dubium.cli._progress import step_lines
     from dubium.errors import lookup
     from dubium.executor import thread_count
     from dubium.reproduce.page import write_results_page
