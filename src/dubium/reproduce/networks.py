@@ -110,7 +110,12 @@ def training_for(dataset: str, scale: str) -> Training:
 
 
 def open_networks(
-    dataset: str, networks: str, scale: str, folder: Path, spread: Executor = in_turn
+    dataset: str,
+    networks: str,
+    scale: str,
+    folder: Path,
+    spread: Executor = in_turn,
+    on_step: Callable[[str], object] = lambda _words: None,
 ) -> tuple[Posterior, dict[str, Any]]:
     """The posterior, trained first if need be, and what the result's file says of it.
 
@@ -118,11 +123,12 @@ def open_networks(
         networks: "ensemble", a key of `KINDS` or of `OWN`, or one of `PUBLIC`.
         folder: where trained networks are kept.
         spread: where they are trained.
+        on_step: told how far the training is, in words.
     """
     if networks in OWN:
         return OWN[networks], describe_networks(dataset, networks, scale)
     if networks in KINDS:
-        ensemble, about = open_networks(dataset, "ensemble", scale, folder, spread)
+        ensemble, about = open_networks(dataset, "ensemble", scale, folder, spread, on_step)
         return KINDS[networks](next(iter(ensemble)), dataset, scale), {**about, "kind": networks}
     if scale == "smoke":
         return smoke_ensemble(dataset), {"kind": "ensemble", "members": SMOKE_MEMBERS, "trained": "two epochs, tiny"}
@@ -130,7 +136,14 @@ def open_networks(
     training = training_for(dataset, scale)
     run: str | Path = public if public is not None else folder / dataset
     if public is None:
-        train(dataset, run, scale=training.scale, seed=training.seed, changes=training.changes, spread=spread)
+
+        def report(event: Mapping[str, Any]) -> None:
+            on_step(step_words(event))
+
+        train(
+            dataset, run, scale=training.scale, seed=training.seed, changes=training.changes, spread=spread,
+            report=report,
+        )  # fmt: skip
     posterior, record = load_posterior(run), posterior_record(run)
     about = {
         "kind": record.kind,
@@ -143,6 +156,14 @@ def open_networks(
         return posterior, {**about, "trained": training.reason or "as in the paper"}
     test = ensemble_accuracy(posterior, open_data(dataset, "test", scale), folder / f"{public}-accuracy.json")
     return posterior, {**about, "public": public, "test": test}
+
+
+def step_words(event: Mapping[str, Any]) -> str:
+    """How far the training of a member is."""
+    if "step" not in event:
+        return f"training member {event['member']}"
+    done = (event["epoch"] - 1) * event["steps"] + event["step"]
+    return f"training member {event['member']}: {done} of {event['epochs'] * event['steps']}"
 
 
 def open_data(dataset: str, split: str, scale: str) -> Dataset:
