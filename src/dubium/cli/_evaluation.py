@@ -165,7 +165,7 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
         opened, name = open_posterior(named)[0], shared.run or str(shared.posterior)
         posterior = check_networks(opened, data, named.get("output"))
     for text in o.method_texts(shared.methods):
-        o.parse_method(text)  # lets Python find a module of the current folder
+        o.method_and_options(text)  # lets Python find a module of the current folder
     methods = parse_methods(o.method_texts(shared.methods) or texts, data.shape[0])
     running["other_data"] = other_images(images.get("dataset"), data)
     return Evaluation(posterior, data, methods, kinds, shared.out, name, seed=shared.seed, **running)

@@ -34,7 +34,7 @@ from dubium.reproduce.mitigation import training_options
 from dubium.reproduce.networks import open_data
 from dubium.reproduce.study import AUTO, Study
 from dubium.seeds import seed_for
-from dubium.training.attention import labelled_images
+from dubium.training.attention import mitigation_images
 from dubium.training.loop import Objective, dataset_logits, fit, network_for
 from dubium.training.recipe import Recipe
 
@@ -120,7 +120,7 @@ def train_on(trial: Trial, data: Dataset, objective: Objective | None = None) ->
     """A fresh network, the same first weights for all strategies of a seed."""
     assert data.labels is not None
     network = network_for(trial.recipe, trial.seed)
-    images = labelled_images(data.batch(slice(None)), data.labels)
+    images = mitigation_images(data.batch(slice(None)), data.labels)
     fit(network, images, trial.recipe, seed=trial.seed, objective=objective)
     return network.eval()
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dubium.attribution._budget import parse_memory
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.checks import check_kinds, check_number
+from dubium.checks import check_kinds, check_number, parse_memory
 from dubium.choices import BILINEAR, FITS, INTERPOLATIONS, RANKING, STRETCH
 from dubium.errors import OptionError, lookup
 
