@@ -34,9 +34,9 @@ CUTS: dict[str, dict[str, dict[str, object]]] = {
     "mnist": {"removal": {"images": 40}},
     "cifar-10": {"removal": {"images": 12, "remove": ("mean", "linear")}},
     "cifar-100": {
-        "anomaly": {"images": 40, "candidates": 400},
-        "sanity": {"images": 10, "candidates": 2000},
-        "blurring": {"images": 20, "candidates": 2000, "fractions": (0.02,), "step": 1.0},
+        "anomaly": {"images": 100, "candidates": 1000},
+        "sanity": {"images": 12, "candidates": 2000},
+        "blurring": {"images": 60, "candidates": 2000, "fractions": (0.02,), "step": 1.0},
         "removal": {"images": 12, "candidates": 2000, "remove": ("mean", "linear")},
     },
 }
