@@ -49,8 +49,8 @@ zoo: $(VENV)/.installed-test
 fuzz: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz $(FUZZ)
 
-# Kills, full disks, vanishing files, two runs at once, thousands of calls: counted into tests/soak/results.json; goes
-# on where it stopped. SOAK names parts: make soak SOAK=kill:train.
+# Kills, full disks, vanishing files, two runs at once, thousands of calls: counted into docs/trust.md; goes on where it
+# stopped. SOAK names parts: make soak SOAK=kill:train.
 soak: $(VENV)/.installed-test
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.soak $(SOAK)
 

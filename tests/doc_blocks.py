@@ -20,6 +20,6 @@ def fenced_blocks(page, languages):
 
 def command_lines(page):
     """The page's command lines, without prompts and comments."""
-    lines = "\n".join(fenced_blocks(page, SHELL)).splitlines()
+    lines = re.sub(r"\\\n\s*", "", "\n".join(fenced_blocks(page, SHELL))).splitlines()
     bare = [re.sub(r"\s+#.*", "", re.sub(r"^\w*\$ +", "", line)).strip() for line in lines]
     return [line for line in bare if line and not line.startswith("#")]

@@ -1,7 +1,9 @@
 """Networks whose maps would be silently wrong: random ones, and those that cut the gradient."""
 
+import random
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -133,6 +135,12 @@ RANDOM = {
     "fractional pooling": lambda self, x: F.fractional_max_pool2d(self.backbone(x), 2, output_ratio=(0.6, 0.6)),
     "noise": lambda self, x: self.backbone(x + 0.1 * torch.randn_like(x)),
 }
+UNSEEN = {
+    "numpy": lambda self, x: self.backbone(x) * (1 + NUMPY.random()),
+    "random": lambda self, x: self.backbone(x) * (1 + PYTHON.random()),
+    "a generator": lambda self, x: self.backbone(x + torch.randn(x.shape, generator=OWN)),
+}
+NUMPY, PYTHON, OWN = np.random.default_rng(0), random.Random(0), torch.Generator().manual_seed(0)
 
 
 @pytest.mark.parametrize("name", RANDOM)
@@ -143,6 +151,14 @@ RANDOM = {
 def test_a_network_that_is_random_in_eval_is_refused(name, batch, call):
     with pytest.raises(NetworkStateError, match=r"Network 0 is random.*MCDropout"):
         call(odd(RANDOM[name]), images(batch))
+
+
+@pytest.mark.parametrize("name", UNSEEN)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("method", ["ua-backprop", "grad", "auto"])
+def test_random_numbers_that_are_not_torchs_are_noticed(name, batch, method):
+    with pytest.raises(NetworkStateError, match="Network 0 is random"):
+        dubium.explain(odd(UNSEEN[name]), images(batch), method=method)
 
 
 def test_random_numbers_without_effect_are_fine():

@@ -12,8 +12,11 @@ DATASETS = (
 DEMO = "demo"
 """The posterior and the images that are part of the package."""
 
-FITS = ("stretch", "crop")
+FITS = STRETCH, CROP = ("stretch", "crop")
 """How an image of another size is brought to the networks' size."""
+
+INTERPOLATIONS = BILINEAR, BICUBIC, NEAREST = ("bilinear", "bicubic", "nearest")
+"""How pixels are computed when an image is resized."""
 
 SCALES = ("paper", "cpu", "smoke")
 """How much work a recipe or a protocol does."""

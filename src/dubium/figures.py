@@ -75,19 +75,23 @@ def map_colours(maps: Tensor) -> Float[np.ndarray, "H W 3"]:
     return np.asarray(colormaps[COLOURS](brightness(maps))[..., :3])
 
 
-def overlay(image: Tensor, maps: Tensor, opacity: float = OPACITY) -> Float[np.ndarray, "H W 3"]:
-    """The map in colour over a dim grey copy of the image: the stronger, the more opaque."""
+def map_layer(maps: Tensor) -> Float[np.ndarray, "H W 4"]:
+    """A map in its colours, to lie over an image: the stronger, the more opaque."""
     from matplotlib import colormaps
 
-    grey = picture(image).mean(2, keepdims=True)
     strength = brightness(maps)
-    alpha = opacity * np.sqrt(strength)[..., None]
-    colour = colormaps[COLOURS](0.3 + 0.7 * strength)[..., :3]
+    return np.dstack([colormaps[COLOURS](0.3 + 0.7 * strength)[..., :3], np.sqrt(strength)])
+
+
+def overlay(image: Tensor, maps: Tensor, opacity: float = OPACITY) -> Float[np.ndarray, "H W 3"]:
+    """The map's layer over a dim grey copy of the image."""
+    grey, layer = picture(image).mean(2, keepdims=True), map_layer(maps)
+    alpha = opacity * layer[..., 3:]
     dim = (1 - DIMMING * opacity) * (0.1 + 0.9 * grey)
-    return np.asarray((1 - alpha) * dim + alpha * colour)
+    return np.asarray((1 - alpha) * dim + alpha * layer[..., :3])
 
 
-def data_url(pixels: Float[np.ndarray, "H W 3"]) -> str:
+def data_url(pixels: Float[np.ndarray, "H W C"]) -> str:
     """A picture with values in [0, 1] as a data address: PNG if it is small, else WebP."""
     import base64
     import io
@@ -100,7 +104,7 @@ def data_url(pixels: Float[np.ndarray, "H W 3"]) -> str:
     return f"data:image/{'png' if small else 'webp'};base64,{base64.b64encode(stream.getvalue()).decode()}"
 
 
-def is_small(pixels: Float[np.ndarray, "H W 3"]) -> bool:
+def is_small(pixels: Float[np.ndarray, "H W C"]) -> bool:
     """Whether a picture is shown pixel by pixel."""
     return bool(max(pixels.shape[:2]) <= SMALL)
 

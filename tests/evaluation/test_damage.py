@@ -86,6 +86,13 @@ def test_settings_that_are_a_pipe_or_a_device_are_refused(make, tmp_path):
     assert_refused(lambda: ShardStore.open(tmp_path, {}), "settings.json", seconds=5)
 
 
+@pytest.mark.parametrize("methods", [3, True, 0.5, "grad", ["grad"]])
+def test_settings_whose_methods_are_nonsense_are_refused_by_name(methods, tmp_path):
+    (tmp_path / "settings.json").write_text(json.dumps({"methods": methods}))
+    with pytest.raises(FileFormatError, match=r"settings\.json is damaged: its methods"):
+        ShardStore.open(tmp_path, {"methods": {"grad": {"grad": 1}}})
+
+
 @pytest.fixture
 def summary(tmp_path):
     return EvaluationSummary("sanity", {"seed": 0}, {}, {}).write(tmp_path)

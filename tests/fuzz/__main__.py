@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 from dubium.files import write_json
-from tests.fuzz.page import write_section
+from tests.fuzz.page import fuzz_table, write_section
 from tests.fuzz.parts import Tally, run_part, tally_of
 from tests.fuzz.worker import READERS
 from tests.fuzz.worker import main as run_worker
@@ -43,7 +43,7 @@ def main() -> None:
             write_json(options.out, {name: tallies[name] for name in READERS if name in tallies})
             print(name, json.dumps(tallies[name]["outcomes"]), flush=True)
     if options.out == RESULTS:
-        write_section(PAGE, json.loads(RESULTS.read_text()))
+        write_section(PAGE, "make fuzz", fuzz_table(json.loads(RESULTS.read_text())))
 
 
 if __name__ == "__main__":

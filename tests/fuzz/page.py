@@ -1,4 +1,4 @@
-"""The section of docs/trust.md that says what the last run of `make fuzz` found."""
+"""The section of docs/trust.md that says what the last run of `make fuzz` found; `make soak` writes another."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,18 +6,19 @@ from typing import Any
 
 from tests.fuzz.worker import GOOD
 
-BEGIN, END = "<!-- written by make fuzz -->\n", "<!-- until here -->\n"
+END = "<!-- until here -->\n"
 HEAD = "| reader | files | refused | read, the same | read, otherwise | breakages | most memory | longest |\n"
 
 
-def write_section(page: Path, tallies: Mapping[str, Mapping[str, Any]]) -> None:
-    """Replace what stands between the two marks."""
-    before, _, rest = page.read_text().partition(BEGIN)
-    after = rest.partition(END)[2]
-    page.write_text(f"{before}{BEGIN}\n{section(tallies)}\n{END}{after}")
+def write_section(page: Path, command: str, text: str) -> None:
+    """Replace what stands between the marks of a command."""
+    begin = f"<!-- written by {command} -->\n"
+    before, mark, rest = page.read_text().partition(begin)
+    assert mark, f"{page} has no mark {begin}"
+    page.write_text(f"{before}{begin}\n{text}\n{END}{rest.partition(END)[2]}")
 
 
-def section(tallies: Mapping[str, Mapping[str, Any]]) -> str:
+def fuzz_table(tallies: Mapping[str, Mapping[str, Any]]) -> str:
     """A table with a row for each reader, and a line in words."""
     lines = [HEAD, "|---|" + "--:|" * 7 + "\n"]
     for name, tally in tallies.items():

@@ -79,14 +79,15 @@ def test_the_page_loads_nothing_from_elsewhere(out):
     page = Parsed(text)
     addresses = [attrs[name] for _, attrs in page.found for name in ("src", "href") if name in attrs]
     assert addresses
-    assert all(address.startswith("data:") for address in addresses)
-    assert not re.search(r"url\(|@import|https?://", text)
+    places = {f"#{attrs['id']}" for _, attrs in page.found if "id" in attrs}
+    assert all(address.startswith("data:") or address in places for address in addresses)
+    assert not re.search(r"url\((?!data:)|@import|https?://", text)
     assert "default-src 'none'" in text
 
 
 def test_every_picture_has_an_alt_text_and_every_plot_a_label(out):
     page = Parsed(write_page(out / "a").read_text())
-    assert len(page.named("img")) == 5 * 4 + 3  # image and three maps each, and the mean maps
+    assert len(page.named("img")) == 5 * 5 + 3  # image, three maps and their contrast each, and the mean maps
     assert all(attrs["alt"].strip() for attrs in page.named("img"))
     assert all(attrs["aria-label"] and attrs["role"] == "img" for attrs in page.named("svg"))
 
@@ -181,7 +182,7 @@ def test_files_are_compared_by_their_path_wherever_they_stand_in_the_listing(out
         explain_dataset(open_work(Settings(named, {"files": files})), tmp_path / folder)
     path, agreement = write_comparison(tmp_path / "a", tmp_path / "b", tmp_path / "page")
     assert agreement.explained == len(photos) - 1
-    names = re.findall(r"<small[^>]*>([^<]*)</small>", path.read_text())
+    names = re.findall(r"<small[^>]*><a[^>]*>([^<]*)</a></small>", path.read_text())
     ranked = [row.path for row in open_results(tmp_path / "a").most_uncertain("epistemic", 9)]
     assert names == [Path(name).name for name in ranked if name != photos[0]]
 

@@ -55,6 +55,24 @@ def test_a_cell_has_our_number_its_interval_the_papers_and_the_difference(folder
     assert "| *auto (blur-path)* | **.500** [.400, .600] |" in text
 
 
+def test_the_head_counts_numbers_and_whole_rows(folder):
+    assert "**4 of the paper's 632 numbers are measured** (all numbers of 2 of its 249 rows" in page_of(folder)
+    half = {"murr@2%": interval(0.5)}
+    path = folder / "random-mnist.json"
+    path.write_text(json.dumps(result("random-mnist", {"ua-backprop": half, "random": half})))
+    assert "**2 of the paper's 632 numbers are measured** (all numbers of 0 of its 249 rows" in page_of(folder)
+
+
+def test_fewer_steps_batches_and_members_are_said_below_the_table(folder):
+    recipe = {"epochs": 5, "batch_size": 16, "lr": 0.05}
+    found = {"accuracy": interval(0.5), "nll": interval(1.0)}
+    settings = {"recipe": recipe, "explainer members": 3, "arms": [{"method": "ig:steps=3"}, {"method": "none"}]}
+    content = result("mitigation-mnist", {"IG": found, "No attention": found}, settings=settings)
+    (folder / "mitigation-mnist.json").write_text(json.dumps(content))
+    text = page_of(folder)
+    assert "5 epochs in batches of 16, learning rate 0.05; maps of 3 networks; `ig:steps=3`;" in text
+
+
 def test_no_row_of_the_paper_is_missing_and_what_is_not_measured_has_its_command(folder):
     text = page_of(folder)
     for name, table in read_paper()["tables"].items():

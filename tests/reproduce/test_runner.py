@@ -7,13 +7,17 @@ import pytest
 import torch
 
 from dubium.errors import DataNotFoundError, MissingExtraError
+from dubium.evaluation.protocols import PROTOCOLS
 from dubium.models import cnn
-from dubium.reproduce import mitigation, networks
+from dubium.registry import METHOD_VERSIONS
+from dubium.reproduce import dependencies, mitigation, networks
 from dubium.reproduce.job import AttentionArm, Job
 from dubium.reproduce.measures import MEASURES
 from dubium.reproduce.networks import draw_images, open_data
 from dubium.reproduce.runner import CHANGED, DONE, MISSING, check_data, job_status, measure_jobs
 from dubium.reproduce.study import Study
+from dubium.training.recipes import RECIPES
+from tests.data.official import write_idx
 
 JOB = Job("a-mnist", "blurring", "mnist", methods=("grad",), options={"images": 2})
 
@@ -129,3 +133,50 @@ def test_laplace_gets_weights_that_can_be_trained_though_those_of_a_file_cannot(
     networks.approximate_laplace(frozen, "mnist", "smoke")
     assert all(weight.requires_grad for weight in given[0].parameters())
     assert not any(weight.requires_grad for weight in frozen.parameters())
+
+
+@pytest.fixture
+def mnist(tmp_path, monkeypatch):
+    """A folder with an MNIST of a few images, at hand."""
+    monkeypatch.setenv("DUBIUM_DATA", str(tmp_path / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for prefix in ("train", "t10k"):
+        write_idx(tmp_path / "data", prefix, compress=False)
+    dependencies.data_digest.cache_clear()
+    yield tmp_path / "data"
+    dependencies.data_digest.cache_clear()
+
+
+@pytest.mark.parametrize("file", ["t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte", "train-images-idx3-ubyte"])
+def test_other_images_or_labels_under_the_same_name_are_measured_again(mnist, tmp_path, calls, file):
+    run(tmp_path, JOB)
+    content = bytearray((mnist / file).read_bytes())
+    content[-1] ^= 1
+    (mnist / file).write_bytes(content)
+    dependencies.data_digest.cache_clear()  # as in another process
+    assert job_status("a", JOB, "smoke", tmp_path).state == CHANGED
+    run(tmp_path, JOB)
+    run(tmp_path, JOB)
+    assert calls == ["a-mnist", "a-mnist"]
+
+
+def test_another_version_of_a_method_or_protocol_or_another_recipe_is_measured_again(tmp_path, calls, monkeypatch):
+    run(tmp_path, JOB)
+    for table, name, other in (
+        (METHOD_VERSIONS, "grad", 2),
+        (PROTOCOLS, "blurring", replace(PROTOCOLS["blurring"], version=2)),
+        (RECIPES["mnist"], "smoke", RECIPES["mnist"]["smoke"].changed(lr=0.3)),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setitem(table, name, other)
+            assert job_status("a", JOB, "smoke", tmp_path).state == CHANGED
+        assert job_status("a", JOB, "smoke", tmp_path).state == DONE
+
+
+def test_a_result_is_kept_where_its_images_are_not_at_hand(mnist, tmp_path, monkeypatch):
+    here = dependencies.job_dependencies(JOB, "cpu")
+    assert len(here["data"]["test"]) == 64
+    monkeypatch.setenv("DUBIUM_DATA", "")
+    assert dependencies.are_dependencies_same({"dependencies": here}, JOB, "cpu")
+    assert not dependencies.are_dependencies_same({"dependencies": {**here, "methods": {}}}, JOB, "cpu")
+    assert dependencies.are_dependencies_same({}, JOB, "cpu")  # of an earlier version

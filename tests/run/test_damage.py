@@ -186,6 +186,24 @@ def test_metadata_of_nonsense_is_refused(about, shard):
         read_all(shard.parents[1])
 
 
+def test_a_shard_that_does_not_say_what_was_skipped_is_refused_by_name(shard):
+    with pq.ParquetWriter(shard, SCHEMA) as writer:
+        writer.write_table(table_of_rows(good_rows()))
+        writer.add_key_value_metadata({"dubium": json.dumps({"format": 1, **ABOUT})})
+    with pytest.raises(FileFormatError, match=r"explained-00000.*skipped None"):
+        open_results(shard.parents[1])
+
+
+def test_a_shard_without_rows_and_a_row_group_without_rows_are_read_and_drawn(shard):
+    for groups in ([good_rows(), []], [[]]):
+        with pq.ParquetWriter(shard, SCHEMA) as writer:
+            for rows in groups:
+                writer.write_table(table_of_rows(rows) if rows else SCHEMA.empty_table())
+            writer.add_key_value_metadata({"dubium": json.dumps({"format": 1, **ABOUT, "skipped": []})})
+        read_all(shard.parents[1])
+        assert len(open_results(shard.parents[1])) == len(groups[0])
+
+
 @pytest.mark.parametrize("metadata", [b"[" * 10**5, b"\xff\xfe", b"3", b"", b"{"])
 def test_metadata_that_is_not_json_is_refused(metadata, shard):
     with pq.ParquetWriter(shard, SCHEMA) as writer:

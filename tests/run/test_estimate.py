@@ -37,7 +37,7 @@ def test_images_of_different_sizes_are_refused_where_the_networks_size_is_not_kn
     with pytest.raises(OptionError, match=r"(?s)0.png: 10 x 12, .*1.png: 10 x 20.*--input-shape"):
         open_work(Settings({"given": "2 networks"}, images), posterior=fully_convolutional)
     work = open_work(Settings({"given": ""}, images, input_shape=(3, 8, 9)), posterior=fully_convolutional)
-    assert work.shape == (3, 8, 9)
+    assert work.preprocessing.shape == (3, 8, 9)
     assert not work.about["size_taken"]
 
 
@@ -45,7 +45,7 @@ def test_images_of_one_size_go_in_as_they_are_and_that_is_said(tmp_path, fully_c
     images = photos(tmp_path / "photos", [(12, 10), (12, 10)])
     (tmp_path / "photos" / "broken.png").write_bytes(b"no image")
     work = open_work(Settings({"given": ""}, images), posterior=fully_convolutional)
-    assert work.shape == (3, 10, 12)
+    assert work.preprocessing.shape == (3, 10, 12)
     assert work.about["size_taken"]
 
 
@@ -113,4 +113,4 @@ def test_networks_given_in_python_take_the_size_that_is_said(tmp_path, fully_con
     with pytest.raises(OptionError, match="differ in size"):
         dubium.explain_dataset(fully_convolutional, Samples(), tmp_path / "a")
     results = dubium.explain_dataset(fully_convolutional, Samples(), tmp_path / "b", input_shape=(3, 10, 12))
-    assert [row.map_total.shape for row in results.rows()] == [(10, 12), (10, 13)]
+    assert [row.maps()["total"].shape for row in results.rows()] == [(10, 12), (10, 13)]

@@ -72,11 +72,11 @@ def test_regions_of_photos_are_in_pixels_of_the_photo(out):
 def test_a_large_photo_has_the_regions_of_what_the_network_saw():
     values = torch.zeros(8, 8)
     values[1, 1] = values[6, 5] = 1.0
-    found = make_region_rows({"total": values}, (32, 16), "stretch")
+    found = make_region_rows({"total": values}, (32, 16), (0, 0, 32, 16))
     boxes = {(r.top, r.left, r.bottom, r.right) for r in found if not r.is_remainder}
     expected = map_regions(values, "total")[:-1]
     assert boxes == {(4 * t, 2 * left, 4 * b, 2 * right) for t, left, b, right in (region.box for region in expected)}
-    cropped = make_region_rows({"total": values}, (8, 16), "crop")
+    cropped = make_region_rows({"total": values}, (8, 16), (0, 4, 8, 12))
     assert {r.left for r in cropped[:-1]} == {region.box[1] + 4 for region in expected}
     assert cropped[-1].area == 128 - sum(region.area for region in expected)
 
@@ -98,7 +98,7 @@ def test_the_store_has_the_advice_of_every_image(out):
 def test_results_of_format_1_are_read_and_have_regions_of_their_maps(out, tmp_path, monkeypatch):
     results = open_results(out / "a")
     old = store_module.SCHEMA
-    for name in ("advice", "regions"):
+    for name in ("advice", "regions", "image_height", "image_width", "seen"):
         old = old.remove(old.get_field_index(name))
     monkeypatch.setattr(shard_module, "SCHEMA", old)
     with shard_module.open_shard(

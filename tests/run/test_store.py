@@ -15,7 +15,7 @@ from dubium.run.shard import open_shard
 COLUMNS = [
     *("id", "path", "label", "prediction", "probs", "members", "total", "aleatoric", "epistemic"),
     *("map_total", "map_aleatoric", "map_epistemic", "height", "width", "thumbnail"),
-    *("regions", "advice"),
+    *("regions", "advice", "image_height", "image_width", "seen"),
 ]
 
 

@@ -1,7 +1,7 @@
-"""`python -m tests.soak [PART ...] [--trials N]`: trials of faults, counted into tests/soak/results.json.
+"""`python -m tests.soak [PART ...] [--trials N]`: trials of faults, counted into benchmarks/results/soak.json.
 
-Parts are FAULT:COMMAND (`kill:train`, `race:explain`, ...), `calls` and `threads`; without any, all. A part that was
-stopped goes on: the trials that are counted are not made again. `--table` prints what is counted so far.
+Parts are FAULT:COMMAND (`kill:train`, `race:explain`, ...), `calls`, `threads` and `server`; without any, all. A part
+that was stopped goes on: the trials that are counted are not made again. At the end, docs/trust.md gets the table.
 """
 
 import json
@@ -14,15 +14,19 @@ from pathlib import Path
 import torch
 
 from dubium.files import write_json
+from tests.fuzz.page import write_section
 from tests.soak.calls import grow, thread_errors
 from tests.soak.commands import COMMANDS, import_everything, prepare
 from tests.soak.faults import FAULTS, make_bench, try_fault
+from tests.soak.page import soak_table
+from tests.soak.server import try_server
 
-RESULTS = Path(os.environ.get("DUBIUM_SOAK", Path(__file__).with_name("results.json")))
+DEFAULT, PAGE = Path("benchmarks/results/soak.json"), Path("docs/trust.md")
+RESULTS = Path(os.environ.get("DUBIUM_SOAK", DEFAULT))
 TRIALS = {"kill": 50, "full": 20, "small-disk": 10, "read-only": 1, "vanish": 20, "race": 20}
-CALLS, THREADS, PER_THREAD = 2000, 4, 100
+CALLS, THREADS, PER_THREAD, VISITORS, REQUESTS = 2000, 4, 100, 200, 2000
 MOST = 16 * 2**20  # bytes that so many calls may add
-PARTS = [*(f"{fault}:{name}" for fault in FAULTS for name in COMMANDS), "calls", "threads"]
+PARTS = [*(f"{fault}:{name}" for fault in FAULTS for name in COMMANDS), "calls", "threads", "server"]
 
 
 def read_results():
@@ -54,6 +58,8 @@ def run_part(part, folder, trials):
         if not done and part == "threads":
             wrong = thread_errors(THREADS, PER_THREAD)
             count(part, f"other maps: {wrong[:5]}" if wrong else None, {"calls": THREADS * PER_THREAD})
+        if not done and part == "server":
+            count(part, *try_server(folder, VISITORS, REQUESTS))
         return
     wanted = trials or TRIALS[fault]
     if done >= wanted:
@@ -63,19 +69,7 @@ def run_part(part, folder, trials):
         count(part, *try_fault(fault, bench, number))
 
 
-def print_table():
-    """The results for docs/trust.md."""
-    print("| part | trials | as an undisturbed run | counted |\n|---|---|---|---|")
-    for part, row in read_results().items():
-        others = {name: value for name, value in row.items() if name not in ("trials", "survived", "failures")}
-        counted = ", ".join(f"{value:,} {name}" for name, value in others.items())
-        print(f"| `{part}` | {row['trials']} | {row['survived']} | {counted} |")
-
-
 def main(words):
-    if words == ["--table"]:
-        print_table()
-        return
     trials = int(words.pop(words.index("--trials") + 1)) if "--trials" in words else None
     named = [word for word in words if word != "--trials"] or PARTS
     unknown = [part for part in named if part not in PARTS]
@@ -86,6 +80,8 @@ def main(words):
     with tempfile.TemporaryDirectory(prefix="dubium-soak-") as folder:
         for part in sorted(named, key=lambda part: ":" not in part):  # calls last: a fork after them would hang
             run_part(part, Path(folder), trials)
+    if RESULTS == DEFAULT:
+        write_section(PAGE, "make soak", soak_table(read_results()))
     failed = {part: row["failures"] for part, row in read_results().items() if row["failures"]}
     print(json.dumps(failed, indent=1) if failed else "All trials ended as an undisturbed run does.")
     sys.exit(1 if failed else 0)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -13,15 +12,11 @@ import pytest
 from PIL import Image
 
 from tests import piles
+from tests.browser import chromium
 
 pytest.importorskip("gradio", reason="the explorer needs the extra 'web'")
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
-BROWSER = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
-)
-FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--no-first-run",
-         "--disable-sync", "--disable-default-apps", "--disable-domain-reliability"]  # fmt: skip
-PATIENCE = 60_000  # milliseconds
+PATIENCE = 600_000  # milliseconds
 
 
 def free_port():
@@ -50,18 +45,13 @@ def address(tmp_path_factory):
 @pytest.fixture(scope="module")
 def page(address):
     """The open page, and every address that it asked for."""
-    with playwright.sync_playwright() as started:
-        try:
-            browser = started.chromium.launch(executable_path=BROWSER, args=FLAGS)
-        except playwright.Error as error:
-            pytest.skip(f"no Chromium to test the explorer with: {error.message.splitlines()[0]}")
+    with chromium() as browser:
         page = browser.new_page(viewport={"width": 1280, "height": 1400})
         page.asked = []
         page.on("request", lambda request: page.asked.append(request.url))
         page.goto(address)
         page.wait_for_selector("#completeness", timeout=PATIENCE)
         yield page
-        browser.close()
 
 
 def shown(page):

@@ -54,11 +54,11 @@ def test_a_method_with_signed_maps_shows_what_lowers_the_doubt_too(out):
     session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
     item = session.pictures[0]
     both, plain = (s.explain_item(session, item, s.Choice(method=name)) for name in ("auto", "grad"))
-    text = methods_view(item, (both, plain), session.fit, 0.0)
+    text = methods_view(item, (both, plain), session.preprocessing, 0.0)
     assert [text.count(f"<h4>{name}") for name in ("blur-path", "grad")] == [2, 1]
     title = "blur-path: what lowers the doubt"
     lowering = {kind: both.extras["signed"][kind].neg().clamp_min(0) for kind in both.maps}
-    assert kinds_row(item, title, lowering, session.fit, 0.0) in text
+    assert kinds_row(item, title, lowering, session.preprocessing, 0.0) in text
 
 
 def test_the_views_say_scores_sum_and_votes(out):
@@ -69,7 +69,7 @@ def test_the_views_say_scores_sum_and_votes(out):
     assert "the map is complete" in text
     assert "Votes of 3 networks" in text
     assert "<cat>" not in text
-    array = map_at_image_size(explanation, item, "epistemic", session.fit)
+    array = map_at_image_size(explanation, item, "epistemic", session.preprocessing)
     assert array.shape == (12, 12)
     assert map_view(item, array, "epistemic", 0.5) != map_view(item, array, "epistemic", 0.9)
 

@@ -67,7 +67,7 @@ class OperationRecorder(TorchFunctionMode):
         self.depth = 0
         self.__enter__()
 
-    def pause(self) -> None:
+    def pause(self, *_layer_and_args: Any) -> None:
         """At the beginning of a closed layer: what happens inside is not even seen, which would cost time."""
         if self.depth is not None:
             self.depth += 1

@@ -19,7 +19,6 @@ from dubium.cli._options import one_of, split_words
 from dubium.errors import FileFormatError, OptionError
 from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
-from dubium.option_text import split_outside_brackets
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,7 +42,10 @@ class SharedOptions:
     ] = None
     methods: Annotated[
         str | None,
-        typer.Option(help="Such as ua-backprop,ua-backprop:rescale=none,clue:vae=FOLDER; controls come along."),
+        typer.Option(
+            callback=o.check_method_texts,
+            help="Such as ua-backprop,ua-backprop:rescale=none,clue:vae=FOLDER,mine:function; controls come along.",
+        ),
     ] = None
     kinds: Annotated[
         str, typer.Option(**one_of("kind of uncertainty", KINDS), help="Of epistemic, aleatoric, total.")
@@ -157,10 +159,14 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     posterior: Posterior = ()
     name = ""
     if PROTOCOLS[protocol].needs_posterior:
-        named = o.posterior_settings(shared.run, shared.posterior, shared.weights, shared.mean, shared.std)
-        output = o.network_output_settings(shared.network_output).get("output")
-        posterior, name = check_networks(open_posterior(named)[0], data, output), shared.run or str(shared.posterior)
-    methods = parse_methods(split_outside_brackets(shared.methods, ",") if shared.methods else texts, data.shape[0])
+        named = o.posterior_settings(
+            shared.run, shared.posterior, shared.weights, shared.mean, shared.std, shared.network_output
+        )
+        opened, name = open_posterior(named)[0], shared.run or str(shared.posterior)
+        posterior = check_networks(opened, data, named.get("output"))
+    for text in o.method_texts(shared.methods):
+        o.method_and_options(text)  # lets Python find a module of the current folder
+    methods = parse_methods(o.method_texts(shared.methods) or texts, data.shape[0])
     running["other_data"] = other_images(images.get("dataset"), data)
     return Evaluation(posterior, data, methods, kinds, shared.out, name, seed=shared.seed, **running)
 

@@ -11,14 +11,14 @@ from typing import Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
-from dubium.choices import DATASETS, DEMO, FITS, RANKING
+from dubium.choices import DATASETS, DEMO, FITS, INTERPOLATIONS, RANKING
 from dubium.errors import OptionError, lookup
 from dubium.kinds import KINDS
-from dubium.option_text import parse_options, split_method
+from dubium.option_text import parse_options, split_method, split_outside_brackets
 from dubium.registry import method_names
 
 N = TypeVar("N", int, float)
-MANY = ("--images", "--weights", "--kinds", "--mean", "--std", "--methods")
+MANY = ("--images", "--weights", "--kinds", "--mean", "--std", "--methods", "--weights-b", "--mean-b", "--std-b")
 POSTERIOR, IMAGES, METHOD, RUNNING = "Posterior", "Images", "Method", "Running"
 
 
@@ -107,10 +107,32 @@ DatasetName = Annotated[
     ),
 ]  # fmt: skip
 Fit = Annotated[
-    str,
+    str | None,
     typer.Option(
         rich_help_panel=IMAGES, **one_of("fit", FITS),
-        help="Images of another size: stretch them whole, or crop the middle. Maps have the image's own size.",
+        help="Images of another size: stretch them whole (the default), or crop the middle.",
+    ),
+]  # fmt: skip
+Resize = Annotated[
+    int | None,
+    typer.Option(
+        min=1, metavar="PIXELS", rich_help_panel=IMAGES,
+        help="An image's shorter side before its middle is taken: 256 for the usual 224.",
+    ),
+]  # fmt: skip
+Interpolation = Annotated[
+    str | None,
+    typer.Option(
+        rich_help_panel=IMAGES, **one_of("interpolation", INTERPOLATIONS),
+        help=f"How images are resized: {', '.join(INTERPOLATIONS)}.",
+    ),
+]  # fmt: skip
+DataConfig = Annotated[
+    str | None,
+    typer.Option(
+        metavar="model|FILE", rich_help_panel=IMAGES,
+        help="Size, crop, interpolation, mean and std as timm has them: `model` for what the networks carry, or a JSON "
+        "file. Options win.",
     ),
 ]  # fmt: skip
 Kinds = Annotated[
@@ -135,6 +157,13 @@ def check_method_text(text: str) -> str:
     if ":" not in name:
         lookup("method", dict.fromkeys(method_names()), name)
     return text
+
+
+def check_method_texts(values: list[str] | str | None) -> list[str] | str | None:
+    """The same for an option that takes several."""
+    for text in method_texts(values):
+        check_method_text(text)
+    return values
 
 
 Method = Annotated[
@@ -163,14 +192,17 @@ Json = Annotated[bool, typer.Option("--json", rich_help_panel=RUNNING, help="Pri
 
 def posterior_settings(
     run: str | None,
-    factory: str | None,
-    weights: list[str] | None,
-    mean: list[str] | None,
-    std: list[str] | None,
+    factory: str | None = None,
+    weights: list[str] | None = None,
+    mean: list[str] | None = None,
+    std: list[str] | None = None,
+    output: str | None = None,
+    data_config: str | None = None,
 ) -> dict[str, Any]:
     """`posterior` of `dubium.run.Settings`; a factory is looked for in the current folder too.
 
-    `module:factory@a.pt,b.pt` as the run is another way to say `--posterior module:factory --weights a.pt b.pt`.
+    `module:factory@a.pt,b.pt` as the run is another way to say `--posterior module:factory --weights a.pt b.pt`. An
+    output that is a number is an index.
     """
     if run is not None and is_factory(run):
         if factory is not None or weights:
@@ -181,18 +213,24 @@ def posterior_settings(
         raise OptionError(f"No posterior was named. Give a run's folder, `{DEMO}`, or --posterior module:factory.")
     if run == DEMO and factory is not None:
         raise OptionError(f"`{DEMO}` brings its own networks. Leave out one of the two: it, or --posterior {factory}.")
+    if run is not None and weights:
+        raise OptionError(f"{run} has its own weights. Leave out one of the two: it, or --weights.")
     if weights and factory is None:
         raise OptionError("--weights was given without --posterior, the function that builds a network for them.")
     named = {"mean": parse_numbers(mean, float), "std": parse_numbers(std, float)}
-    normalisation = {name: list(values) for name, values in named.items() if values is not None}
+    given: dict[str, Any] = {name: list(values) for name, values in named.items() if values is not None}
+    if output is not None:
+        given["output"] = int(output) if re.fullmatch(r"-?\d+", output) else output
+    if data_config is not None:
+        given["data_config"] = data_config if data_config == "model" else str(Path(data_config).resolve())
     if factory is not None:
         if ":" not in factory:
             raise OptionError(f"--posterior is {factory!r}; expected package.module:factory.")
         search_working_folder()
     if run is not None:
         where = str(Path(run).resolve()) if run != DEMO and Path(run).is_dir() else run
-        return {"run": where, **({} if factory is None else {"architecture": factory}), **normalisation}
-    return {"factory": factory, "weights": [str(Path(file).resolve()) for file in weights or ()], **normalisation}
+        return {"run": where, **({} if factory is None else {"architecture": factory}), **given}
+    return {"factory": factory, "weights": [str(Path(file).resolve()) for file in weights or ()], **given}
 
 
 def is_factory(text: str) -> bool:
@@ -217,12 +255,13 @@ def search_working_folder() -> None:
         sys.path.insert(0, os.getcwd())
 
 
-def network_output_settings(output: str | None) -> dict[str, Any]:
-    """What `--network-output` adds to `posterior` of `dubium.run.Settings`; a number is an index."""
-    return {} if output is None else {"output": int(output) if re.fullmatch(r"-?\d+", output) else output}
+def method_texts(values: list[str] | str | None) -> list[str]:
+    """Methods separated by commas or given one by one; commas in brackets belong to an option."""
+    given = [values] if isinstance(values, str) else values or ()
+    return [text.strip() for value in given for text in split_outside_brackets(value, ",") if text.strip()]
 
 
-def parse_method(text: str) -> tuple[str, list[str]]:
+def method_and_options(text: str) -> tuple[str, list[str]]:
     """The method's name and the texts of its options; a user's module is looked for in the current folder too."""
     name, options = split_method(text)
     if ":" in name:

@@ -1,8 +1,9 @@
 """`dubium compare`."""
 
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,73 +14,123 @@ from dubium.cli._tables import print_json
 from dubium.errors import OptionError, UnknownNameError
 from dubium.folder_lock import own_folder
 
+if TYPE_CHECKING:
+    from dubium.run import Work
+
 Side = Annotated[
-    str, typer.Argument(help=f"A folder that dubium explain wrote, or a posterior: a run, a name, `{DEMO}`.")
+    str | None,
+    typer.Argument(
+        help=f"A folder that dubium explain wrote, or a posterior: a run, a name, `{DEMO}`, module:factory@a.pt,b.pt."
+    ),
 ]
+SIDE_B = "Posterior of B, where it is not as for A"
+Text = Annotated[str | None, typer.Option(rich_help_panel=SIDE_B)]
+Texts = Annotated[list[str] | None, typer.Option(rich_help_panel=SIDE_B)]
 
 
 def compare(
-    run_a: Side,
-    run_b: Side,
+    run_a: Side = None,
+    run_b: Side = None,
     out: Annotated[Path, typer.Option(help="Where to write the page.")] = Path("dubium-compare"),
+    posterior: o.PosteriorFactory = None,
+    weights: o.Weights = None,
+    mean: o.Mean = None,
+    std: o.Std = None,
+    input_shape: o.InputShape = None,
+    network_output: o.NetworkOutput = None,
+    names: o.Names = None,
+    posterior_b: Text = None,
+    weights_b: Texts = None,
+    mean_b: Texts = None,
+    std_b: Texts = None,
+    network_output_b: Text = None,
+    data_config_b: Text = None,
     images: o.ImageFiles = None,
     dataset: o.DatasetName = None,
-    fit: o.Fit = "stretch",
+    fit: o.Fit = None,
+    resize: o.Resize = None,
+    interpolation: o.Interpolation = None,
+    data_config: o.DataConfig = None,
     top: Annotated[int, typer.Option(min=1, rich_help_panel=o.METHOD, help="Explain A's most uncertain images.")] = 20,
     kinds: o.Kinds = None,
     methods: Annotated[
         list[str] | None,
-        typer.Option(metavar="METHOD_A,METHOD_B", rich_help_panel=o.METHOD, help="One for both, or one for each."),
+        typer.Option(
+            metavar="METHOD_A,METHOD_B", rich_help_panel=o.METHOD, callback=o.check_method_texts,
+            help="One for both, or one for each; options may follow, and methods of yours: ig:steps=50,mine:function.",
+        ),
     ] = None,
     option: o.Option = None,
-    posterior: o.PosteriorFactory = None,
     memory: o.Memory = "1GiB",
     batch: o.Batch = 32,
     threads: o.Threads = None,
     fresh: o.Fresh = False,
     json: o.Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """Show two posteriors, or two methods, side by side on the same images.
 
     Two folders of results are compared as they are. Posteriors are run first: A's most uncertain images are explained
     with both. For two methods, name the same posterior twice: dubium compare demo demo --methods ua-backprop,grad.
+    Options about the posterior hold for both sides, those that end with -b for B instead.
     """
     from dubium.report.compare import write_comparison
     from dubium.run import Settings, explain_dataset, open_results, open_work
     from dubium.run.store import has_results
 
-    named = o.split_words(methods) or ("ua-backprop",)
-    if len(named) > 2:
-        raise OptionError(f"--methods names {len(named)} methods; give one for both sides, or one for each.")
-    stored = [has_results(side) for side in (run_a, run_b)]
-    folders = [Path(run_a), Path(run_b)]
+    texts = o.method_texts(methods) or ["ua-backprop"]
+    if len(texts) > 2:
+        raise OptionError(f"--methods names {len(texts)} methods; give one for both sides, or one for each.")
+    sides, chosen = (run_a, run_b), [o.method_and_options(text) for text in (texts[0], texts[-1])]
+    both = posterior, weights, mean, std, network_output, data_config
+    for_b = posterior_b, weights_b, mean_b, std_b, network_output_b, data_config_b
+    works, folders = list["Work | None"](), list[Path]()
+    for place, side in enumerate(sides):
+        if side is not None and has_results(side):
+            works.append(None)
+            folders.append(Path(side))
+        else:
+            given: list[Any] = [b or a for a, b in zip(both, for_b, strict=True)] if place else list(both)
+            if side is not None and (None in sides or side == DEMO or o.is_factory(side)):
+                given[:2] = for_b[:2] if place else (None, None)  # it is named; the options are the other side's
+            settings = Settings(
+                posterior=o.posterior_settings(side, *given),
+                images=o.image_settings(DEMO if DEMO in sides else side, images, dataset),
+                method=chosen[place][0], kinds=o.split_words(kinds) or RANKING,
+                options=side_options(chosen, place, o.method_options(option)), top=top, fit=fit, resize=resize,
+                interpolation=interpolation, input_shape=o.parse_numbers(input_shape, int),
+                classes=o.split_words([names]) if names else None, memory=memory, batch=batch, threads=threads,
+            )  # fmt: skip
+            works.append(open_work(settings))  # a mistake in the second is reported before the first is run
+            folders.append(out / "ab"[place])
     with own_folder(out), stage_bars(quiet=json) as progress:
         only: tuple[int, ...] | None = None
-        for place, side in enumerate((run_a, run_b)):
-            if not stored[place]:
-                settings = Settings(
-                    posterior=o.posterior_settings(side, posterior, None, None, None),
-                    images=o.image_settings(side, images, dataset), method=named[-1 if place else 0],
-                    kinds=o.split_words(kinds) or RANKING,
-                    options=options_of_side(named, place, o.method_options(option)),
-                    top=top if only is None else None, only=only, fit=fit, memory=memory, batch=batch, threads=threads,
-                )  # fmt: skip
-                folders[place] = out / "ab"[place]
-                explain_dataset(open_work(settings), folders[place], fresh=fresh, progress=progress)
-            only = open_results(folders[place]).explained_ids()  # so that the other side explains the same images
-        page, agreement = write_comparison(folders[0], folders[1], out, names=titles((run_a, run_b), named))
+        for work, folder in zip(works, folders, strict=True):
+            if work is not None:
+                explain_dataset(with_only(work, only), folder, fresh=fresh, progress=progress)
+            only = open_results(folder).explained_ids()  # so that the other side explains the same images
+        shown = [side or str(factory) for side, factory in ((run_a, posterior), (run_b, posterior_b or posterior))]
+        page, agreement = write_comparison(folders[0], folders[1], out, names=titles((shown[0], shown[1]), texts))
     if json:
         print_json({"page": str(page), "a": str(folders[0]), "b": str(folders[1]), **asdict(agreement)})
         return
     print(f"{agreement.images:,} images, the same prediction for {agreement.same_prediction:.1%}. Open {page}.")
 
 
-def options_of_side(methods: tuple[str, ...], place: int, options: dict[str, Any]) -> dict[str, Any]:
-    """The options that a side's method has; one that neither method has is a mistake."""
-    for name in options:
-        if not any(has_option(method, name) for method in methods):
-            check_option(methods[0], name)
-    return {name: value for name, value in options.items() if has_option(methods[-1 if place else 0], name)}
+def with_only(work: "Work", only: tuple[int, ...] | None) -> "Work":
+    """The same work on these images alone, if any are named."""
+    if only is None:
+        return work
+    settings = replace(work.settings, top=None, only=only)
+    return replace(work, settings=settings, about={**work.about, "settings": asdict(settings)})
+
+
+def side_options(chosen: Sequence[tuple[str, list[str]]], place: int, shared: dict[str, Any]) -> dict[str, Any]:
+    """The options of a side's method: its own, and those for both that it has; one that neither has is a mistake."""
+    for name in shared:
+        if not any(has_option(method, name) for method, _ in chosen):
+            check_option(chosen[0][0], name)
+    method, texts = chosen[place]
+    return {name: value for name, value in shared.items() if has_option(method, name)} | o.method_options(texts)
 
 
 def has_option(method: str, option: str) -> bool:
@@ -97,7 +148,7 @@ def check_option(method: str, option: str) -> None:
     choose_method(method, {option: "fullgrad" if option == "relevance" else None}, 1)
 
 
-def titles(sides: tuple[str, str], methods: tuple[str, ...]) -> tuple[str, str]:
+def titles(sides: tuple[str, str], methods: Sequence[str]) -> tuple[str, str]:
     """What to call the two: by posterior, and by method where those differ."""
     first, second = (Path(side).name or side for side in sides)
     if len(methods) == 2 and first == second:

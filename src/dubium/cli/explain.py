@@ -26,7 +26,10 @@ def explain(
     names: o.Names = None,
     images: o.ImageFiles = None,
     dataset: o.DatasetName = None,
-    fit: o.Fit = "stretch",
+    fit: o.Fit = None,
+    resize: o.Resize = None,
+    interpolation: o.Interpolation = None,
+    data_config: o.DataConfig = None,
     top: Annotated[
         int | None, typer.Option(min=0, rich_help_panel=o.METHOD, help="Explain only the N most uncertain images.")
     ] = None,
@@ -60,9 +63,8 @@ def explain(
     OUT/results holds Parquet shards, OUT/index.html the page. The same command goes on where an interrupted one
     stopped. Files that cannot be read are skipped, counted and named, and the exit code is then 1.
     """
-    named_posterior = o.posterior_settings(run, posterior, weights, mean, std)
-    named_posterior |= o.network_output_settings(network_output)
-    method, texts = o.parse_method(method)
+    named_posterior = o.posterior_settings(run, posterior, weights, mean, std, network_output, data_config)
+    method, texts = o.method_and_options(method)
     named_images = o.image_settings(run, images, dataset)
     options = o.method_options(
         [*texts, *(option or ()), *([f"tau1={tau1}"] if tau1 else ())],
@@ -82,6 +84,8 @@ def explain(
         options=options,
         top=top,
         fit=fit,
+        resize=resize,
+        interpolation=interpolation,
         input_shape=o.parse_numbers(input_shape, int),
         classes=o.split_words([names]) if names else None,
         memory=memory,
@@ -101,7 +105,7 @@ def explain(
             settings = replace(settings, device=device_for(engine, device) or settings.device)
             work = open_work(settings)
             if work.about["size_taken"] and not json:
-                _, height, width = work.shape
+                _, height, width = work.preprocessing.shape
                 typer.echo(
                     f"dubium: images go in at their own size, {height} x {width} pixels; --input-shape says another.",
                     err=True,

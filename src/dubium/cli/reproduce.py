@@ -9,6 +9,7 @@ import typer
 from dubium.choices import DATASETS, SCALES
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._options import one_of, split_words
+from dubium.folder_lock import own_folder
 
 if TYPE_CHECKING:
     from dubium.reproduce.runner import JobStatus
@@ -60,16 +61,16 @@ def reproduce(
     check_data(statuses, scale)
     print_estimate(statuses)
     threads = threads_for(engine, threads) or torch.get_num_threads()
-    with thread_count(threads), executor_for(engine, address, threads) as executor:
+    with own_folder(out), thread_count(threads), executor_for(engine, address, threads) as executor:
 
         def announce(status: "JobStatus") -> None:
             print(f"{status.job.name}: {time_words(status) if status.state == DONE else status.state}", flush=True)
             write_results_page(page, results, scale)
 
         measure_jobs(Study(scale, folder, executor), jobs, results, announce)
-    write_results_page(page, results, scale)
-    if readme is not None:
-        fill_readme(readme, results, scale)
+        write_results_page(page, results, scale)
+        if readme is not None:
+            fill_readme(readme, results, scale)
     print(page)
 
 

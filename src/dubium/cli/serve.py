@@ -19,26 +19,46 @@ def serve(
     weights: o.Weights = None,
     mean: o.Mean = None,
     std: o.Std = None,
+    input_shape: o.InputShape = None,
+    network_output: o.NetworkOutput = None,
+    names: o.Names = None,
     images: o.ImageFiles = None,
     dataset: o.DatasetName = None,
+    fit: o.Fit = None,
+    resize: o.Resize = None,
+    interpolation: o.Interpolation = None,
+    data_config: o.DataConfig = None,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="METHODS", rich_help_panel=o.METHOD, callback=o.check_method_texts,
+            help="Offered first: names with options, and methods of yours: ig:steps=50,mine:function.",
+        ),
+    ] = None,
     host: Annotated[str, typer.Option(help="Who may connect: 127.0.0.1 is this machine alone.")] = HERE[0],
     port: Annotated[int | None, typer.Option(min=1, max=65535, help="7860, or the next that is free.")] = None,
     browser: Annotated[bool, typer.Option(help="Open the page in your browser.")] = True,
-) -> None:
+) -> None:  # fmt: skip
     """Explore one image at a time in the browser, live: kinds, methods, temperatures, blurring, votes."""
     from dubium.run.store import has_results
     from dubium.web import open_posterior_session, open_results_session
     from dubium.web import serve as serve_page
-    from dubium.web.session import with_images
+    from dubium.web.session import with_images, with_methods
 
+    own = (posterior, weights, mean, std, network_output, data_config)
     if run and has_results(run):
-        named = o.posterior_settings(None, posterior, weights, mean, std) if posterior else None
+        named = o.posterior_settings(None, *own) if posterior else None
         session = open_results_session(Path(run), named)
         if images or dataset:
             session = with_images(session, o.image_settings(None, images, dataset))
     else:
         shown = o.image_settings(run, images, dataset) if images or o.dataset_for(run, dataset) else None
-        session = open_posterior_session(o.posterior_settings(run, posterior, weights, mean, std), shown)
+        session = open_posterior_session(
+            o.posterior_settings(run, *own), shown, fit=fit, resize=resize, interpolation=interpolation,
+            input_shape=o.parse_numbers(input_shape, int), classes=o.split_words([names]) if names else None,
+        )  # fmt: skip
+    chosen = [(text, *o.method_and_options(text)) for text in o.method_texts(methods)]
+    session = with_methods(session, {text: (name, o.method_options(options)) for text, name, options in chosen})
     if host not in HERE:
         typer.echo(f"dubium: anyone who can reach {host} can use this page and upload images.", err=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, with nothing left behind

@@ -25,7 +25,10 @@ def uncertainty(
     names: o.Names = None,
     images: o.ImageFiles = None,
     dataset: o.DatasetName = None,
-    fit: o.Fit = "stretch",
+    fit: o.Fit = None,
+    resize: o.Resize = None,
+    interpolation: o.Interpolation = None,
+    data_config: o.DataConfig = None,
     top: Annotated[int, typer.Option(min=1, help="Images to list, most uncertain first.")] = 10,
     kinds: o.Kinds = None,
     memory: o.Memory = "1GiB",
@@ -35,8 +38,7 @@ def uncertainty(
     json: o.Json = False,
 ) -> None:
     """Score images without explaining them: a forward pass each. With --json, one line per image, in their order."""
-    named_posterior = o.posterior_settings(run, posterior, weights, mean, std)
-    named_posterior |= o.network_output_settings(network_output)
+    named_posterior = o.posterior_settings(run, posterior, weights, mean, std, network_output, data_config)
     named_images = o.image_settings(run, images, dataset)
     from dubium.report import write_page
     from dubium.run import Settings, explain_dataset, open_work
@@ -48,6 +50,8 @@ def uncertainty(
         kinds=o.split_words(kinds) or RANKING,
         top=0,
         fit=fit,
+        resize=resize,
+        interpolation=interpolation,
         input_shape=o.parse_numbers(input_shape, int),
         classes=o.split_words([names]) if names else None,
         memory=memory,

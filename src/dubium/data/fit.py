@@ -1,19 +1,23 @@
 """Fit images of any size and colour to a network's input, and its maps back to the image's own size.
 
 `stretch` scales the whole image to the network's height and width, whatever its proportions. `crop` scales its shorter
-side and takes the middle. Both are bilinear, with antialiasing where the image shrinks. Grey becomes colour by
-repetition, colour becomes grey by 0.299 R + 0.587 G + 0.114 B.
+side and takes the middle; with `resize`, the shorter side becomes so many pixels first, as timm and torchvision do it.
+Images shrink with antialiasing. Grey becomes colour by repetition, colour becomes grey by 0.299 R + 0.587 G + 0.114 B.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from dubium.choices import FITS as FITS
-from dubium.errors import OptionError
+from dubium.choices import BILINEAR, FITS, STRETCH
+from dubium.errors import OptionError, lookup
+
+Box = tuple[int, int, int, int]
+"""(top, left, bottom, right) of a part of an image."""
 
 LUMA = (0.299, 0.587, 0.114)
 
@@ -29,37 +33,113 @@ def to_channels(image: Float[Tensor, "C H W"], channels: int) -> Float[Tensor, "
     raise OptionError(f"The networks take {channels} channels; an image has {len(image)}.")
 
 
-def to_size(image: Float[Tensor, "C H W"], size: Sequence[int], fit: str = "stretch") -> Float[Tensor, "C h w"]:
+@dataclass(frozen=True)
+class Preprocessing:
+    """How an image becomes a network's input.
+
+    Args:
+        shape: (C, H, W) that the network takes; None for what is taken from the image.
+        fit: a name of `FITS`.
+        resize: pixels of the shorter side before the middle is taken (of both sides for `stretch`).
+        interpolation: a name of `INTERPOLATIONS`.
+    """
+
+    shape: tuple[int | None, int | None, int | None] = (None, None, None)
+    fit: str = STRETCH
+    resize: int | None = None
+    interpolation: str = BILINEAR
+
+    def __post_init__(self) -> None:
+        lookup("fit", dict.fromkeys(FITS), self.fit)
+        largest = max((side for side in self.shape[1:] if side is not None), default=1)
+        if self.resize is not None and (None in self.shape[1:] or self.resize < largest):
+            raise OptionError(
+                f"resize is {self.resize}, and the networks take {self.shape[1]} x {self.shape[2]} pixels. Images are "
+                "resized before the middle is taken, so give the networks' size (--input-shape C,H,W), and at least "
+                "its larger side."
+            )
+
+    def input_size(self, size: Sequence[int]) -> tuple[int, int]:
+        """The height and width at which the network sees an image of this height and width."""
+        return self.shape[1] or size[0], self.shape[2] or size[1]
+
+    def network_input(self, image: Float[Tensor, "C H W"]) -> Float[Tensor, "c h w"]:
+        """An image in [0, 1] as the network takes it."""
+        x, size = to_channels(image, self.shape[0] or len(image)), self.input_size(image.shape[1:])
+        if self.resize is None:
+            return to_size(x, size, self.fit, self.interpolation)
+        x = resize_image(x, self.resized(x.shape[1:]), self.interpolation).clamp(0, 1)
+        top, left = middle(x.shape[1:], size)
+        return x[:, top : top + size[0], left : left + size[1]]
+
+    def resized(self, size: Sequence[int]) -> tuple[int, int]:
+        """Height and width of an image before its middle is taken."""
+        resize, shorter = self.resize or min(size), min(size)
+        if self.fit == STRETCH:
+            return resize, resize
+        height, width = (resize * side // shorter for side in size)  # as torchvision rounds
+        return height, width
+
+    def seen_box(self, size: Sequence[int]) -> Box:
+        """The part that the network sees of an image of this height and width."""
+        inner = self.input_size(size)
+        if self.resize is None:
+            return visible_box(size, inner, self.fit)
+        scaled = self.resized(size)
+        start = middle(scaled, inner)
+        top, left = (round(a * side / whole) for a, side, whole in zip(start, size, scaled, strict=True))
+        sides = zip(start, inner, size, scaled, strict=True)
+        bottom, right = (round((a + length) * side / whole) for a, length, side, whole in sides)
+        return top, left, max(bottom, top + 1), max(right, left + 1)
+
+
+def to_size(
+    image: Float[Tensor, "C H W"], size: Sequence[int], fit: str = STRETCH, interpolation: str = BILINEAR
+) -> Float[Tensor, "C h w"]:
     """The image at a network's height and width."""
     if tuple(image.shape[1:]) == tuple(size):
         return image
-    top, left, height, width = visible_window(image.shape[1:], size, fit)
-    return resize_image(image[:, top : top + height, left : left + width], size).clamp(0, 1)
+    top, left, bottom, right = visible_box(image.shape[1:], size, fit)
+    return resize_image(image[:, top:bottom, left:right], size, interpolation).clamp(0, 1)
 
 
-def from_size(map: Float[Tensor, "h w"], size: Sequence[int], fit: str = "stretch") -> Float[Tensor, "H W"]:
+def from_size(map: Float[Tensor, "h w"], size: Sequence[int], fit: str = STRETCH) -> Float[Tensor, "H W"]:
     """A map at the image's own height and width, with the same sum; what `crop` cut off is 0."""
-    if tuple(map.shape) == tuple(size):
+    return place_map(map, size, visible_box(size, map.shape, fit))
+
+
+def place_map(map: Float[Tensor, "h w"], size: Sequence[int], box: Box) -> Float[Tensor, "H W"]:
+    """A map at an image's own height and width, with the same sum; outside of the box that the network saw it is 0."""
+    top, left, bottom, right = box
+    if tuple(map.shape) == tuple(size) == (bottom - top, right - left):
         return map
-    top, left, height, width = visible_window(size, map.shape, fit)
-    inner = resize_image(map[None], (height, width))[0]
-    before, after = float(map.sum()), float(inner.sum())
+    inner = resize_image(map[None], (bottom - top, right - left))[0]
+    before, after = float(map.double().sum()), float(inner.double().sum())
     whole = bool((map >= 0).all()) and after > 0
     out = map.new_zeros(*size)
-    out[top : top + height, left : left + width] = inner * (before / after if whole else map.numel() / inner.numel())
+    out[top:bottom, left:right] = inner * (before / after if whole else map.numel() / inner.numel())
     return out
 
 
-def visible_window(size: Sequence[int], inner: Sequence[int], fit: str) -> tuple[int, int, int, int]:
-    """The part of an image that the network sees: top, left, height, width."""
+def visible_box(size: Sequence[int], inner: Sequence[int], fit: str) -> Box:
+    """The part of an image that is brought to the network's height and width."""
     height, width = size
-    if fit == "stretch":
+    if fit == STRETCH:
         return 0, 0, height, width
     scale = min(height / inner[0], width / inner[1])
     rows, columns = max(1, round(scale * inner[0])), max(1, round(scale * inner[1]))
-    return (height - rows) // 2, (width - columns) // 2, rows, columns
+    top, left = (height - rows) // 2, (width - columns) // 2
+    return top, left, top + rows, left + columns
 
 
-def resize_image(image: Float[Tensor, "C H W"], size: Sequence[int]) -> Float[Tensor, "C h w"]:
-    """Bilinear, with antialiasing."""
-    return interpolate(image[None], size=tuple(size), mode="bilinear", antialias=True)[0]
+def middle(size: Sequence[int], inner: Sequence[int]) -> tuple[int, int]:
+    """Top and left of the middle part; halves are rounded to even, as torchvision does it."""
+    return round((size[0] - inner[0]) / 2), round((size[1] - inner[1]) / 2)
+
+
+def resize_image(
+    image: Float[Tensor, "C H W"], size: Sequence[int], interpolation: str = BILINEAR
+) -> Float[Tensor, "C h w"]:
+    """The image at another height and width, with antialiasing (but for `nearest`)."""
+    mode = {"nearest": "nearest-exact"}.get(interpolation, interpolation)
+    return interpolate(image[None], size=tuple(size), mode=mode, antialias=interpolation != "nearest")[0]

@@ -95,6 +95,8 @@ class ShardStore:
         there = _read_json(file)
         check_recorded(folder, there, settings)
         before, now = there.get(METHODS) or {}, settings.get(METHODS) or {}
+        if not isinstance(before, dict):
+            raise FileFormatError(f"{file} is damaged: its methods are {before!r:.200}. Use another folder.")
         common = {label: before[label] for label in now if label in before}
         check_same_settings(
             folder, {**there, METHODS: common}, {**settings, METHODS: {label: now[label] for label in common}}

@@ -1,6 +1,7 @@
 """Images stay in [0, 1]; the network sees them standardised."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,9 +37,8 @@ class Normalized(nn.Module):
     def std(self) -> Tensor:
         return self.normalise.std
 
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.network(self.normalise(x))
-        return out
+    def forward(self, x: Tensor) -> Any:
+        return self.network(self.normalise(x))
 
 
 class Normalise(nn.Module):

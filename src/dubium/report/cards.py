@@ -7,10 +7,18 @@ from pathlib import PurePath
 from dubium.advice import NOTHING
 from dubium.figures import picture
 from dubium.report.exports.review import row_advice
-from dubium.report.outlines import first_kind, outlines_svg, places_text
-from dubium.report.pictures import img_element, likely_classes, place_of_peak, row_image, row_overlay
+from dubium.report.layers import (
+    contrast_layer,
+    contrast_of_kinds,
+    image_variable,
+    is_strip,
+    kind_layer,
+    size_words,
+    stage_html,
+)
+from dubium.report.outlines import first_kind, outlines_svg, percent, places_text
+from dubium.report.pictures import img_element, likely_classes, row_image
 from dubium.run.store import Row
-from dubium.types import KINDS
 
 Namer = Callable[[int], str]
 
@@ -33,32 +41,45 @@ def image_card(
         smooth: blur the maps by so many pixels.
         methods: the same image under several methods, by name, instead of the row's maps alone.
     """
-    wrong = row.label is not None and row.label != row.prediction
     numbers = {**row.scores(), "confidence": float(row.probs[row.prediction]), "id": row.id}
     data = " ".join(f'data-{key}="{value:.6g}"' for key, value in numbers.items())
+    maps = methods_html(methods, smooth) if methods else maps_html(row, smooth)
+    header = f"<header><h3>{prediction_html(row, name)}</h3>{image_origin(row)}</header>"
+    return card_html(row, header, maps, votes_html(row, name) + scores_html(row, most) + notes_html(row, methods), data)
+
+
+def card_html(row: Row, header: str, maps: str, words: str, data: str = "") -> str:
+    """A card around the maps of an image and what is said about it; its id is what an address can end with."""
+    wrong = " wrong" * (row.label is not None and row.label != row.prediction)
     return (
-        f'<article class="card{" wrong" if wrong else ""}" {data}>'
-        f"<header><h3>{prediction_html(row, name)}</h3>{image_origin(row)}</header>"
-        f"{maps_html(row, most, smooth) if not methods else methods_html(methods, most, smooth)}"
-        f"{votes_html(row, name)}{notes_html(row)}</article>"
+        f'<article class="card{wrong}" id="{card_id(row)}" style="{image_variable(row_image(row))}" {data}>{header}'
+        f'<div class="shown">{maps}</div><div class="told">{words}</div></article>'
     )
 
 
-def notes_html(row: Row) -> str:
+def card_id(row: Row) -> str:
+    return f"image-{row.id}"
+
+
+def notes_html(row: Row, methods: Mapping[str, Row] | None = None) -> str:
     """Where the doubt lies and what to do about it, in words."""
-    kind = first_kind(list(row.maps()))
-    places = places_text(row, kind) if kind else ""
+    notes = []
+    for method, found in (methods or {"": row}).items():
+        kind = first_kind(list(found.stored_maps()))
+        if kind and (places := places_text(found, kind)):
+            notes.append(f"<b>Where</b> ({escape(', '.join(filter(None, [method, kind])))}): {places}.")
     advice = row_advice(row)
-    where = f'<p class="notes"><b>Where</b> ({kind}): {places}.</p>' if places else ""
-    reason = f"<b>{escape(advice.title)}</b>: {escape(advice.reason)}."
-    return where + (f'<p class="notes">{reason}</p>' if advice is not NOTHING else "")
+    if advice is not NOTHING:
+        notes.append(f"<b>{escape(advice.title)}</b>: {escape(advice.reason)}.")
+    return "".join(f'<p class="notes">{note}</p>' for note in notes)
 
 
 def image_origin(row: Row) -> str:
-    """Where the image comes from: its file's name, or its number."""
+    """Where the image comes from, its file's name or its number, as a link that can be sent to others."""
     if row.path is None:
-        return f"<small>#{row.id}</small>"
-    return f'<small title="{escape(row.path)}">{escape(PurePath(row.path).name)}</small>'
+        return f'<small><a href="#{card_id(row)}">#{row.id}</a></small>'
+    title, text = escape(row.path), escape(PurePath(row.path).name)
+    return f'<small title="{title}"><a href="#{card_id(row)}">{text}</a></small>'
 
 
 def prediction_html(row: Row, name: Namer) -> str:
@@ -71,28 +92,35 @@ def prediction_html(row: Row, name: Namer) -> str:
     return f'{says} <span class="verdict"><em>✗ it is {escape(name(row.label))}</em></span>'
 
 
-def maps_html(row: Row, most: float, smooth: float = 0.0) -> str:
-    """The image, and the maps there are over it, each with its score as a bar."""
-    title = f"Image {row.id}"
-    parts = [f"<figure>{img_element(picture(row_image(row)), title)}<figcaption>image</figcaption></figure>"]
-    maps = row.maps()
-    for kind in KINDS:
-        score = getattr(row, kind)
-        caption = f"<figcaption>{kind} <b>{score:.3f}</b></figcaption>{score_bar(score, most)}"
-        if kind in maps:
-            alt = f"{kind.capitalize()} uncertainty over image {row.id}: {score:.3f} nats, most at the "
-            element = img_element(row_overlay(row, kind, smooth=smooth), alt + place_of_peak(maps[kind]))
-            parts.append(f'<figure class="{kind}"><div>{element}{outlines_svg(row, kind)}</div>{caption}</figure>')
-        else:
-            parts.append(f'<figure class="{kind}">{caption}</figure>')
-    return f'<div class="maps">{"".join(parts)}</div>'
+def maps_html(row: Row, smooth: float = 0.0) -> str:
+    """The image, the map of each kind over it, and the contrast of two kinds."""
+    image = row_image(row)
+    size = image.shape[1], image.shape[2]
+    plain = stage_html(size, img_element(picture(image), f"Image {row.id}"))
+    parts = [f'<figure class="plain">{plain}<figcaption>{size_words(row.image_size)}</figcaption></figure>']
+    for kind in row.stored_maps():
+        stage = stage_html(size, kind_layer(row, image, kind, smooth) + outlines_svg(row, kind), under=True)
+        parts.append(f'<figure class="{kind}">{stage}<figcaption>{kind}</figcaption></figure>')
+    if contrast := contrast_of_kinds(row, smooth):
+        stage = stage_html(size, contrast_layer(row, image, *contrast), under=True)
+        caption = f"<figcaption>contrast <b>{percent(contrast[1])} shared</b></figcaption>"
+        parts.append(f'<figure class="contrast">{stage}{caption}</figure>')
+    names = ["maps", *["both"] * (contrast is not None), *["strips"] * is_strip(size)]
+    return f'<div class="{" ".join(names)}">{"".join(parts)}</div>'
 
 
-def methods_html(methods: Mapping[str, Row], most: float, smooth: float = 0.0) -> str:
+def methods_html(methods: Mapping[str, Row], smooth: float = 0.0) -> str:
     """The maps of several methods, one row for each."""
-    return "".join(
-        f'<p class="method">{escape(name)}</p>{maps_html(row, most, smooth)}' for name, row in methods.items()
+    return "".join(f'<p class="method">{escape(name)}</p>{maps_html(row, smooth)}' for name, row in methods.items())
+
+
+def scores_html(row: Row, most: float) -> str:
+    """The score of each kind as a number and a bar."""
+    lines = (
+        f'<div class="{kind}"><span>{kind}</span>{score_bar(score, most)}<b>{score:.3f}</b></div>'
+        for kind, score in row.scores().items()
     )
+    return f'<div class="bars">{"".join(lines)}</div>'
 
 
 def score_bar(score: float, most: float) -> str:
@@ -116,13 +144,3 @@ def votes_html(row: Row, name: Namer) -> str:
         )
     width = min(14, 1 + max(len(name(k)) for k in classes))
     return f'<div class="votes" style="--label:{width}ch">{"".join(rows)}</div>'
-
-
-def sort_orders(first: str) -> Mapping[str, str]:
-    """What the gallery can be sorted by: value and label."""
-    kinds = [first, *(kind for kind in KINDS if kind != first)]
-    return {f"{kind}:-1": f"most {kind} uncertainty" for kind in kinds} | {
-        "confidence:1": "least confident",
-        "confidence:-1": "most confident",
-        "id:1": "original order",
-    }

@@ -9,7 +9,7 @@ import numpy as np
 from dubium.errors import MissingExtraError
 from dubium.report.exports.review import row_advice
 from dubium.report.outlines import percent
-from dubium.report.pictures import img_element, place_of_peak, row_overlay
+from dubium.report.pictures import img_element, place_of_most, row_overlay
 from dubium.run.groups import DRAWS, Group, Groups, find_groups
 from dubium.run.store import Results, Row
 
@@ -78,7 +78,7 @@ def group_name(group: Group, name: Namer) -> str:
 
 
 def group_place(group: Group) -> str:
-    return place_of_peak(np.asarray(group.excess, np.float32))
+    return place_of_most(np.asarray(group.excess, np.float32))
 
 
 def group_numbers(group: Group, members: list[Row], kind: str) -> str:

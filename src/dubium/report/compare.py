@@ -10,7 +10,8 @@ import numpy as np
 from dubium.errors import OptionError
 from dubium.evaluation.ranks import rank_correlation
 from dubium.files import write_atomically
-from dubium.report.cards import image_key, image_origin, maps_html, prediction_html, votes_html
+from dubium.report.cards import card_html, image_key, image_origin, maps_html, prediction_html, scores_html, votes_html
+from dubium.report.gallery import CONTRAST, gallery_html
 from dubium.report.page import html_document, page_header, panel_html
 from dubium.report.plots import horizontal_bars
 from dubium.report.summary import RunSummary, summarise_results
@@ -77,8 +78,10 @@ def compare_results(
         if other is None:
             continue
         cards[ranks[other.id]] = comparison_card(other, row, names, name, most)
-        for shared in other.maps().keys() & row.maps().keys():
-            alike[shared].append(rank_correlation(other.maps()[shared].ravel(), row.maps()[shared].ravel()))
+        finer = max(other.coarse_size(), row.coarse_size())
+        one, two = other.maps(finer), row.maps(finer)
+        for shared in one.keys() & two.keys():
+            alike[shared].append(rank_correlation(one[shared].ravel(), two[shared].ravel()))
     agreement = Agreement(
         images=len(common),
         same_prediction=float(np.mean([a.prediction == b.prediction for a, b in common])),
@@ -111,7 +114,7 @@ def comparison_page(
         parts.append(f'<h2>All images</h2><div class="plots">{"".join(difference_panels(names, first, second))}</div>')
     if cards:
         words = "Each map has a scale of its own. A class's mean probability is a bar, each network's a tick."
-        parts.append(f'<h2>Image by image</h2><p class="lead">{words}</p><div class="gallery">{"".join(cards)}</div>')
+        parts.append(gallery_html(cards, f"{words} {CONTRAST}"))
     parts.append("<h2>How it was made</h2>")
     for name, results in zip(names, (first, second), strict=True):
         table = settings_table(results.about)
@@ -143,13 +146,12 @@ def comparison_card(a: Row, b: Row, names: tuple[str, str], name: Callable[[int]
     same = bool(np.array_equal(a.members, b.members))
     sides = []
     for side, row in zip(names, (a, b), strict=True):
-        prediction, votes = ("", "") if same else (f" {prediction_html(row, name)}", votes_html(row, name))
-        sides.append(f"<div><p><b>{escape(side)}</b>{prediction}</p>{maps_html(row, most)}{votes}</div>")
-    below = votes_html(a, name) if same else ""
+        prediction, votes = (
+            ("", "") if same else (f" {prediction_html(row, name)}", votes_html(row, name) + scores_html(row, most))
+        )
+        sides.append(f"<div><p><b>{escape(side)}</b>{prediction}</p>{maps_html(row)}{votes}</div>")
+    below = votes_html(a, name) + scores_html(a, most) if same else ""
     predictions = " / ".join(dict.fromkeys(name(row.prediction) for row in (a, b)))
     title = prediction_html(a, name) if same else escape(predictions)
-    wrong = " wrong" if a.label is not None and a.label != a.prediction else ""
-    return (
-        f'<article class="card{wrong}"><header><h3>{title}</h3>{image_origin(a)}</header>'
-        f'<div class="pair">{"".join(sides)}</div>{below}</article>'
-    )
+    header = f"<header><h3>{title}</h3>{image_origin(a)}</header>"
+    return card_html(a, header, f'<div class="pair">{"".join(sides)}</div>', below)

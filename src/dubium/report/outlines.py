@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from dubium.report.pictures import place_of_peak
+from dubium.report.pictures import place_of_most
 from dubium.run.region_rows import RegionRow, regions_of_row
 from dubium.run.store import Row
 
@@ -16,8 +16,8 @@ LONGEST = 256  # pixels a side of the grid on which outlines are drawn
 def outlines_svg(row: Row, kind: str) -> str:
     """Lines around the bright regions of one map, to lie over its picture; nothing where there are none."""
     bright = [region for region in regions_of_row(row, kind) if not region.is_remainder]
-    step = -(-max(row.height, row.width) // LONGEST)
-    masks = [region.mask((row.height, row.width))[::step, ::step] for region in bright]
+    step = -(-max(row.image_size) // LONGEST)
+    masks = [region.mask(row.image_size)[::step, ::step] for region in bright]
     if not masks:
         return ""
     height, width = masks[0].shape
@@ -59,7 +59,7 @@ def places_text(row: Row, kind: str) -> str:
 
 def region_place(region: RegionRow, row: Row) -> str:
     """The ninth of the image that has most of a region's pixels."""
-    return place_of_peak(region.mask((row.height, row.width)).astype(np.float32))
+    return place_of_most(region.mask(row.image_size).astype(np.float32))
 
 
 def percent(part: float) -> str:

@@ -15,8 +15,10 @@ from dubium.evaluation.metrics.calibration import BINS
 from dubium.figures import map_colours, smooth_words
 from dubium.files import write_atomically
 from dubium.registry import UA_BACKPROP
-from dubium.report.cards import image_card, image_key, sort_orders
+from dubium.report.cards import image_card, image_key
 from dubium.report.causes import causes_section
+from dubium.report.gallery import gallery_section
+from dubium.report.layers import stage_html
 from dubium.report.pictures import img_element
 from dubium.report.plots import horizontal_bars, reliability_diagram, score_distribution
 from dubium.report.summary import MeanMap, RunSummary, summarise_results
@@ -211,7 +213,10 @@ def summary_panels(summary: RunSummary, mean: MeanMap) -> list[str]:
         )
     if means := mean.means():
         pictures = {
-            kind: img_element(map_colours(torch.from_numpy(array)), f"Mean {kind} map of {mean.count} images")
+            kind: stage_html(
+                array.shape,
+                img_element(map_colours(torch.from_numpy(array)), f"Mean {kind} map of {mean.count} images"),
+            )
             for kind, array in means.items()
         }
         figures = "".join(
@@ -226,23 +231,6 @@ def summary_panels(summary: RunSummary, mean: MeanMap) -> list[str]:
 
 def panel_html(title: str, words: str, content: str) -> str:
     return f'<section class="panel"><h3>{escape(title)}</h3><p>{escape(words)}</p>{content}</section>'
-
-
-def gallery_section(cards: Sequence[str], explained: int, most: float, first: str, words: str = "") -> str:
-    if not cards:
-        return ""
-    options = "".join(f'<option value="{value}">{label}</option>' for value, label in sort_orders(first).items())
-    mistakes = any(text.startswith('<article class="card wrong"') for text in cards)
-    only = '<label><input type="checkbox" id="mistakes"> mistakes only</label>' if mistakes else ""
-    limit = f" {words}" * bool(words)
-    limit += f" The first {len(cards)} of {explained:,} are on this page." if explained > len(cards) else ""
-    return (
-        f'<h2 id="gallery">Image by image</h2><p class="lead">Bright pixels raise the doubt. Each map has a scale of '
-        f"its own; a full bar is {most:.2f} nats. Below: the mean probability of a class as a bar, each network's "
-        f'as a tick.{limit}</p><div class="controls"><label class="needs-script">sort by '
-        f'<select id="sort">{options}</select></label>{only}<span class="scale">less <i></i> more</span></div>'
-        f'<div class="gallery">{"".join(cards)}</div>'
-    )
 
 
 def kinds_html(methods: Collection[str]) -> str:

@@ -24,15 +24,19 @@ THUMBNAIL_PIXELS = 2**20  # dubium writes at most 256 x 256
 def row_image(row: Row) -> Float[Tensor, "C H W"]:
     """The thumbnail's pixels; grey if there is none."""
     if row.thumbnail is None:
-        return torch.full((1, row.height, row.width), 0.5)
+        return torch.full((1, *row.image_size), 0.5)
     return read_image(row.thumbnail, pixels=THUMBNAIL_PIXELS)
 
 
 def row_overlay(row: Row, kind: str, *, smooth: float = 0.0) -> NDArray[Any]:
     """A map over the thumbnail, at the thumbnail's size; smoothed by so many of the map's pixels."""
     image = row_image(row)
-    array = smooth_map(torch.from_numpy(row.maps()[kind].copy()), smooth)
-    return overlay(image, resize_image(array[None], image.shape[1:])[0])
+    return overlay(image, resize_image(drawn_map(row, kind, smooth)[None], image.shape[1:])[0])
+
+
+def drawn_map(row: Row, kind: str, smooth: float = 0.0) -> Float[Tensor, "H W"]:
+    """A row's map as it is drawn: smoothed by so many of its pixels."""
+    return smooth_map(torch.from_numpy(row.coarse_maps()[kind].copy()), smooth)
 
 
 def img_element(array: NDArray[Any], alt: str) -> str:
@@ -43,9 +47,18 @@ def img_element(array: NDArray[Any], alt: str) -> str:
 
 
 def place_of_peak(array: Array) -> str:
-    """Where a map is strongest, in words: the ninth of the image with the highest sum."""
+    """Where the highest value of a map is, in words: one of nine places."""
+    row, column = np.unravel_index(int(np.argmax(array)), array.shape)
+    return place_in_words(int(3 * row // array.shape[0]), int(3 * column // array.shape[1]))
+
+
+def place_of_most(array: Array) -> str:
+    """The ninth of the image with the highest sum, in words."""
     bands = [np.array_split(band, 3, axis=1) for band in np.array_split(array, 3, axis=0)]
-    row, column = divmod(int(np.argmax([[part.sum() for part in band] for band in bands])), 3)
+    return place_in_words(*divmod(int(np.argmax([[part.sum() for part in band] for band in bands])), 3))
+
+
+def place_in_words(row: int, column: int) -> str:
     words = ("top", "middle", "bottom")[row], ("left", "centre", "right")[column]
     return "centre" if words == ("middle", "centre") else " ".join(words)
 
@@ -60,7 +73,7 @@ def row_figure(row: Row, names: Sequence[str] | None, title: str = "", *, smooth
     """Image, maps, scores and the networks' probabilities of one row."""
     from matplotlib.figure import Figure
 
-    kinds = list(row.maps())
+    kinds = list(row.stored_maps())
     figure = Figure(figsize=(2.1 * (1 + len(kinds)) + 2.8, 2.75), dpi=110)
     axes = figure.subplots(1, 2 + len(kinds), width_ratios=[1] * (1 + len(kinds)) + [1.15])
     figure.subplots_adjust(left=0.01, right=0.985, bottom=0.16, top=0.8, wspace=0.08)

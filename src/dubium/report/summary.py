@@ -103,11 +103,11 @@ class MeanMap:
         self.count = 0
 
     def add(self, row: Row) -> None:
-        for kind, array in row.maps().items():
+        for kind, array in row.coarse_maps().items():
             shape = self.sums[kind].shape if kind in self.sums else array.shape
             resized = from_size(torch.from_numpy(array.copy()), shape).numpy()
             self.sums[kind] = self.sums[kind] + resized if kind in self.sums else resized
-        self.count += bool(row.maps())
+        self.count += bool(row.stored_maps())
 
     def means(self) -> dict[str, Array]:
         return {kind: np.asarray(array / max(1, self.count), np.float32) for kind, array in self.sums.items()}

@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 from dubium.reproduce.job import AttentionArm
 from dubium.reproduce.rows import ATTENTION_METHODS, PaperRow
-from dubium.reproduce.study import AUTO
 from dubium.types import Kind
 
 ALPHAS = tuple(round(0.2 * step, 1) for step in range(1, 11))
-STRENGTHS = (0.2, 1.0, 2.0)
+STRENGTHS = (0.2, 2.0)
 SPACES = ("latent", "input-added")
-CONTROLLED = ("ua-backprop", AUTO, "random", "edges")
-"""Maps whose attention is compared: two of networks, and two that know nothing of them."""
+CONTROLLED = ("ua-backprop", "random", "edges")
+"""Maps whose attention is compared: of networks, and two that know nothing of them."""
 
 
 def row_arms(arms: Sequence[AttentionArm]) -> dict[str, PaperRow]:
@@ -48,14 +47,8 @@ def alpha_arms() -> list[AttentionArm]:
     return [AttentionArm("0.0"), *stronger]
 
 
-def attention_arms(*, brief: bool = False) -> list[AttentionArm]:
-    """Attention that reaches a quarter of alpha (`unit`), of networks' maps and of maps that know nothing.
-
-    Args:
-        brief: only alpha 2 on features, for tables of the paper.
-    """
-    if brief:
-        return [unit_arm(method, 2.0, "latent") for method in CONTROLLED]
+def attention_arms() -> list[AttentionArm]:
+    """Attention that reaches a quarter of alpha (`unit`), of networks' maps and of maps that know nothing."""
     arms = [unit_arm(method, alpha, space) for space in SPACES for alpha in STRENGTHS for method in CONTROLLED]
     return [AttentionArm("No attention"), *arms]
 

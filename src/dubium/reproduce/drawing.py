@@ -10,7 +10,7 @@ from dubium.evaluation.protocols import run_protocol
 from dubium.evaluation.protocols.anomaly import read_anomaly_examples
 from dubium.evaluation.protocols.blurring import read_blurring_examples
 from dubium.evaluation.protocols.evaluation import Evaluation
-from dubium.evaluation.protocols.mitigation import MitigationExamples, mitigation_options
+from dubium.evaluation.protocols.mitigation import MitigationExamples
 from dubium.evaluation.shards import ShardStore
 from dubium.figures import overlay, picture
 from dubium.kinds import KINDS
@@ -19,7 +19,7 @@ from dubium.report.protocols.anomaly import boxes_figure
 from dubium.report.protocols.blurring import blurring_stages_figure
 from dubium.report.protocols.mitigation import attention_figure
 from dubium.reproduce.job import AttentionArm, Job
-from dubium.reproduce.mitigation import arm_evaluation, arm_maps, arm_settings
+from dubium.reproduce.mitigation import arm_evaluation, arm_maps, arm_settings, members_for, training_options
 from dubium.reproduce.networks import open_data
 from dubium.reproduce.study import Study, prepare_evaluation
 from dubium.training.attention import attention_weights
@@ -69,11 +69,12 @@ def draw_anomaly(study: Study, job: Job) -> "Figure":
 def draw_attention(study: Study, job: Job) -> "Figure":
     """Attention of training images: as the paper normalises it, and divided by its highest value."""
     train = open_data(job.dataset, "train", study.scale)
-    options = mitigation_options(study.scale, train, **job.options["protocol"])
-    shown = replace(job, arms=tuple(AttentionArm(text, text) for text in job.methods))
+    arms = tuple(AttentionArm(text, text) for text in job.methods)
+    shown = replace(job, arms=arms, options=job.options["protocol"])
+    options = training_options(study, shown, train)
     evaluation = arm_evaluation(study, shown, train.sample(options.images), figure_folder(study, job))
-    store = ShardStore.open(evaluation.out, arm_settings(study, evaluation, options, {}))
-    maps = arm_maps(study, evaluation, store, options.recipe, SHOWN)
+    store = ShardStore.open(evaluation.out, arm_settings(shown, evaluation, options, {}))
+    maps = arm_maps(evaluation, store, options.recipe, members_for(shown), SHOWN)
     x = evaluation.data.batch(slice(SHOWN))
     attention = {
         f"{label}@{way}": attention_weights(found["epistemic"], way)

@@ -71,7 +71,6 @@ def protocol_entry(name: str, table: Any, measure: str, rows: Rows, own: Rows = 
 def mitigation_entry(
     name: str,
     arms: Callable[[str], list[AttentionArm]],
-    own: Callable[[str], list[AttentionArm]] = lambda _scale: [],
     *,
     tables: tuple[str, ...] | None = None,
 ) -> Entry:
@@ -83,12 +82,22 @@ def mitigation_entry(
         for group in column_groups(tables):
             dataset, _, count = group.rpartition("-") if group.count("-") and group not in DATASETS else (group, "", "")
             options = options_for(MITIGATION, scale, dataset)
-            options |= {"images": int(count)} if count and scale != "smoke" else {}
-            chosen = (*arms(scale), *own(scale))
-            found.append(Job(job_name(name, group), "mitigation", dataset, arms=chosen, options=options))
+            options = with_image_count(options, int(count)) if count and scale != "smoke" else options
+            found.append(Job(job_name(name, group), "mitigation", dataset, arms=tuple(arms(scale)), options=options))
         return found
 
-    return Entry(name, tables, jobs, lambda scale: row_arms(arms(scale)), lambda scale: row_arms(own(scale)))
+    return Entry(name, tables, jobs, lambda scale: row_arms(arms(scale)))
+
+
+def with_image_count(options: Mapping[str, Any], images: int) -> dict[str, Any]:
+    """Options for another number of images; fewer or more epochs keep the number of training steps, as far as it goes.
+
+    >>> with_image_count({"images": 500, "epochs": 5}, 1500)
+    {'images': 1500, 'epochs': 2}
+    """
+    if "epochs" not in options:
+        return {**options, "images": images}
+    return {**options, "images": images, "epochs": max(1, round(options["epochs"] * options["images"] / images))}
 
 
 def property_jobs(scale: str) -> list[Job]:
@@ -147,7 +156,7 @@ ENTRIES: dict[str, Entry] = {
         protocol_entry("anomaly", ANOMALY, "anomaly", method_rows, lambda _scale: own_rows()),
         mitigation_entry("kinds", kind_arms),
         mitigation_entry("space", space_arms),
-        mitigation_entry("mitigation", method_arms, lambda _scale: attention_arms(brief=True)),
+        mitigation_entry("mitigation", method_arms),
         mitigation_entry("vary-alpha", lambda _scale: alpha_arms()),
         Entry("attention", (), attention_jobs, lambda _scale: {}, lambda _scale: row_arms(attention_arms())),
         mitigation_entry(

@@ -9,7 +9,7 @@ from dubium.reproduce.drawing import draw_anomaly, draw_attention, draw_blurring
 from dubium.reproduce.entries import Entry
 from dubium.reproduce.job import Job
 from dubium.reproduce.rows import METHODS
-from dubium.reproduce.settings import DATASETS
+from dubium.reproduce.settings import DATASETS, MITIGATION, options_for
 from dubium.reproduce.study import AUTO, Study
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def anomaly_figure_jobs(scale: str) -> list[Job]:
 
 
 def attention_figure_jobs(scale: str) -> list[Job]:
-    protocol: dict[str, Any] = {"images": 12, "epochs": 1} if scale == "smoke" else {"epochs": 30}
+    protocol = options_for(MITIGATION, scale, "mnist")
     return [figure_job("figure-attention", "mnist", ("ua-backprop", AUTO, "random"), protocol=protocol)]
 
 

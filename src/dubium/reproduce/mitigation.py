@@ -26,7 +26,7 @@ from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
 from dubium.registry import UA_BACKPROP
 from dubium.reproduce.job import NONE, SEEDS, AttentionArm, Job
-from dubium.reproduce.networks import SMOKE_MEMBERS, open_data
+from dubium.reproduce.networks import open_data
 from dubium.reproduce.study import Study, open_methods
 from dubium.seeds import seed_for
 from dubium.training.loop import fit, network_for
@@ -34,6 +34,7 @@ from dubium.training.recipe import Recipe
 from dubium.types import Kind
 
 MEMBERS = 5
+RECIPE = ("batch_size", "lr")  # options of a job that change the recipe
 
 
 class Trials(NamedTuple):
@@ -52,17 +53,16 @@ def measure_mitigation(study: Study, job: Job) -> dict[str, Any]:
     Returns:
         The summary; `results[label]` has accuracy, nll and ece with Student's intervals over the seeds.
     """
-    given = {name: value for name, value in job.options.items() if name not in SEEDS}
     train, test = (open_data(job.dataset, split, study.scale) for split in ("train", "test"))
-    options = mitigation_options(study.scale, train, **given)
+    options = training_options(study, job, train)
     seeds = int(job.options.get("seeds", options.seeds))
     folder = study.folder / "evaluations" / f"mitigation-{job.dataset}-{job.shared_digest(study.scale, {})}"
     evaluation = arm_evaluation(study, job, train.sample(options.images), folder)
-    settings = arm_settings(study, evaluation, options, dataset_fingerprint(test))
+    settings = arm_settings(job, evaluation, options, dataset_fingerprint(test))
     test = test if options.test_images is None else test.sample(options.test_images)
     with own_folder(folder):
         store = ShardStore.open(folder, settings)
-        maps = arm_maps(study, evaluation, store, options.recipe, len(evaluation.data))
+        maps = arm_maps(evaluation, store, options.recipe, members_for(job))
         trials = Trials(store, evaluation.data, test, options.recipe, maps)
         items = [(arm, seed) for seed in range(seeds) for arm in job.arms]
         values = run_items(evaluation, partial(train_trial, trials), items, job.name)
@@ -85,8 +85,18 @@ def summarise_arms(
     return EvaluationSummary("mitigation", settings, {"seed": kept}, measurements, few_runs=True, notes=notes)
 
 
+def training_options(study: Study, job: Job, data: Dataset) -> MitigationOptions:
+    """The protocol's options at this scale with the job's changes, of which some change the recipe."""
+    given = {name: value for name, value in job.options.items() if name not in (*SEEDS, *RECIPE, "members")}
+    options = mitigation_options(study.scale, data, **given)
+    changes = {name: job.options[name] for name in RECIPE if name in job.options}
+    if not changes:
+        return options
+    return replace(options, recipe=options.recipe.changed(**changes, milestones=(), cycles=1))
+
+
 def arm_settings(
-    study: Study, evaluation: Evaluation, options: MitigationOptions, test: Mapping[str, Any]
+    job: Job, evaluation: Evaluation, options: MitigationOptions, test: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What shards of a folder depend on; `how` is each arm's own."""
     return {
@@ -95,14 +105,14 @@ def arm_settings(
         "data": dataset_fingerprint(evaluation.data),
         "test data": dict(test),
         "methods": evaluation.method_fingerprints(),
-        "explainer members": members_for(study),
+        "explainer members": members_for(job),
         "protocol": {"name": "mitigation", "version": PROTOCOLS["mitigation"].version},
     }
 
 
-def members_for(study: Study) -> int:
+def members_for(job: Job) -> int:
     """Networks of the ensemble whose maps are the attention."""
-    return SMOKE_MEMBERS if study.scale == "smoke" else MEMBERS
+    return int(job.options.get("members", MEMBERS))
 
 
 def arm_evaluation(study: Study, job: Job, data: Dataset, folder: Path) -> Evaluation:
@@ -113,13 +123,13 @@ def arm_evaluation(study: Study, job: Job, data: Dataset, folder: Path) -> Evalu
 
 
 def arm_maps(
-    study: Study, evaluation: Evaluation, store: ShardStore, recipe: Recipe, images: int
+    evaluation: Evaluation, store: ShardStore, recipe: Recipe, count: int, images: int | None = None
 ) -> dict[str, dict[str, Tensor]]:
-    """Maps of the first training images by method and kind, of an ensemble trained plainly on all of them."""
+    """Maps of the first training images by method and kind, of `count` networks trained plainly on all of them."""
     if not evaluation.methods:
         return {}
     train = partial(train_explainer, store, evaluation.data, recipe)
-    members = run_items(evaluation, train, range(members_for(study)), "training the explainer")
+    members = run_items(evaluation, train, range(count), "training the explainer")
     x = evaluation.data.batch(slice(images))
     maps: dict[str, dict[str, Tensor]] = {}
     for method in evaluation.methods:

@@ -3,7 +3,7 @@
 from dubium.reproduce.arms import attention_arms
 from dubium.reproduce.job import CONTROL, Job, job_name
 from dubium.reproduce.rows import PaperRow, method_rows, own_rows
-from dubium.reproduce.settings import BLURRING, MITIGATION, SEEDS, options_for
+from dubium.reproduce.settings import BLURRING, SEEDS, TRIALS, options_for
 from dubium.reproduce.strategies import PLAIN, STRATEGIES
 
 DATASETS = ("mnist", "cifar-10")
@@ -13,7 +13,7 @@ def attention_jobs(scale: str) -> list[Job]:
     """Whether attention helps at all: stronger attention of several maps against none, over ten trainings."""
     found = []
     for dataset in DATASETS:
-        options = {**options_for(MITIGATION, scale, dataset), "seeds": SEEDS[scale]}
+        options = {**options_for(TRIALS, scale, dataset), "seeds": SEEDS[scale]}
         arms = tuple(attention_arms())
         found.append(Job(job_name("attention", dataset), "mitigation", dataset, arms=arms, options=options))
     return found
@@ -24,7 +24,7 @@ def strategy_jobs(scale: str) -> list[Job]:
     found = []
     for tag, first in (("", 0), ("again", SEEDS[scale])):
         for dataset in DATASETS:
-            options = {**options_for(MITIGATION, scale, dataset), "seeds": SEEDS[scale], "first seed": first}
+            options = {**options_for(TRIALS, scale, dataset), "seeds": SEEDS[scale], "first seed": first}
             name = job_name("strategies", dataset, tag or "ensemble")
             found.append(Job(name, "strategies", dataset, methods=strategy_labels(), options=options))
     return found

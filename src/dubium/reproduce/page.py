@@ -1,11 +1,11 @@
 """The page: every table and figure of the paper, ours beside theirs, and what was not measured with its command."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from os.path import relpath
 from pathlib import Path
 
 from dubium.files import write_atomically
-from dubium.reproduce.cells import Group, entry_groups, number_text, ours_text
+from dubium.reproduce.cells import TableGroup, entry_groups, number_text, ours_text
 from dubium.reproduce.entries import ENTRIES, Entry
 from dubium.reproduce.figures import FIGURES
 from dubium.reproduce.findings import METRICS, finding_lines, group_title
@@ -20,7 +20,8 @@ HEAD = """# The paper's tables and figures, measured again
 `auto`, and controls, maps that know nothing of the networks. Written by `dubium reproduce` from the files of
 [{folder}]({folder}): each has its command, commit, seed, settings, processor and versions.
 
-**{measured} of the paper's {total} numbers are measured**, at scale `{scale}`: {words}
+**{measured} of the paper's {total} numbers are measured** (all numbers of {rows} of its {all_rows} rows, a row for each
+dataset), at scale `{scale}`: {words}
 
 ## What reproduces, and what does not
 """
@@ -47,6 +48,8 @@ def write_results_page(page: Path, results: Path, scale: str) -> None:
         words=WORDS[scale],
         measured=sum(cells.values()),
         total=len(cells),
+        rows=sum(measured_rows(cells).values()),
+        all_rows=len(measured_rows(cells)),
     )
     lines = [head, *finding_lines(results, scale)]
     for name in sorted(ENTRIES, key=paper_place):
@@ -56,7 +59,7 @@ def write_results_page(page: Path, results: Path, scale: str) -> None:
     write_atomically(page, "\n".join(lines))
 
 
-def measured_cells(groups: list[Group]) -> dict[tuple[str, ...], bool]:
+def measured_cells(groups: list[TableGroup]) -> dict[tuple[str, ...], bool]:
     """Whether each number of the paper was measured, with the networks of its entry or with others."""
     found: dict[tuple[str, ...], bool] = {}
     for group in groups:
@@ -67,13 +70,21 @@ def measured_cells(groups: list[Group]) -> dict[tuple[str, ...], bool]:
     return found
 
 
+def measured_rows(cells: Mapping[tuple[str, ...], bool]) -> dict[tuple[str, ...], bool]:
+    """Whether each row of each of the paper's tables and datasets has all of its numbers."""
+    rows: dict[tuple[str, ...], bool] = {}
+    for (table, group, row, _), is_measured in cells.items():
+        rows[table, group, row] = rows.get((table, group, row), True) and is_measured
+    return rows
+
+
 def paper_place(name: str) -> int:
     """Where an entry's table is in the paper; those of ours come last."""
     tables = list(read_paper()["tables"])
     return min((tables.index(table) for table in ENTRIES[name].tables), default=len(tables))
 
 
-def entry_lines(entry: Entry, groups: list[Group], page: Path, results: Path, scale: str) -> Iterator[str]:
+def entry_lines(entry: Entry, groups: list[TableGroup], page: Path, results: Path, scale: str) -> Iterator[str]:
     """The tables of one entry."""
     if not entry.tables:
         yield from own_entry_lines(entry, results, scale)
@@ -85,7 +96,7 @@ def entry_lines(entry: Entry, groups: list[Group], page: Path, results: Path, sc
         yield from average_lines(name, [group for group in groups if group.table == name and not group.tag])
 
 
-def group_lines(group: Group, page: Path, results: Path, scale: str) -> Iterator[str]:
+def group_lines(group: TableGroup, page: Path, results: Path, scale: str) -> Iterator[str]:
     """One dataset's table, and where its numbers come from."""
     if group.name:
         yield f"### {group_title(group.name)}{f': other networks or images ({group.tag})' if group.tag else ''}\n"
@@ -109,7 +120,7 @@ def command_dataset(group: str) -> str:
     return group if group in ("cifar-10", "cifar-100") else group.rpartition("-")[0] or group
 
 
-def average_lines(name: str, groups: list[Group]) -> Iterator[str]:
+def average_lines(name: str, groups: list[TableGroup]) -> Iterator[str]:
     """The paper's averages beside ours, where every column of ours was measured."""
     averages = read_paper()["tables"][name]["averages"]
     if not averages:

@@ -34,8 +34,8 @@ METHODS: Mapping[str, Mapping[str, str]] = {
         "SmoothGrad": "smoothgrad:samples=20",
         "IG": "ig:steps=30",
         "Blur IG": "blur-ig:steps=30",
-        "CLUE": "clue:steps=100",
-        "delta-CLUE": "delta-clue:steps=50:starts=2",
+        "CLUE": "clue:steps=30",
+        "delta-CLUE": "delta-clue:steps=15:starts=2",
     },
     "smoke": FULL
     | {
@@ -52,11 +52,11 @@ ATTENTION_METHODS: Mapping[str, Mapping[str, str]] = {
     **METHODS,
     "cpu": FULL
     | {
-        "SmoothGrad": "smoothgrad:samples=10",
-        "IG": "ig:steps=10",
-        "Blur IG": "blur-ig:steps=10",
-        "CLUE": "clue:steps=20",
-        "delta-CLUE": "delta-clue:steps=10:starts=2",
+        "SmoothGrad": "smoothgrad:samples=3",
+        "IG": "ig:steps=3",
+        "Blur IG": "blur-ig:steps=3",
+        "CLUE": "clue:steps=5",
+        "delta-CLUE": "delta-clue:steps=3:starts=2",
     },
 }
 """The same for the maps of training images, of which there are hundreds or thousands."""

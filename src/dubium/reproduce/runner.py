@@ -8,6 +8,7 @@ from typing import Any
 
 from dubium.data.find import data_folders, find_files
 from dubium.errors import MissingExtraError
+from dubium.reproduce.dependencies import are_dependencies_same, job_dependencies
 from dubium.reproduce.entries import ENTRIES, Entry
 from dubium.reproduce.figures import FIGURES
 from dubium.reproduce.job import Job
@@ -50,8 +51,8 @@ def job_status(entry: str, job: Job, scale: str, results: Path) -> JobStatus:
     found = read_result(results, job.name)
     if found is None:
         return JobStatus(entry, job, MISSING, estimated_seconds(job, scale))
-    state = DONE if found.get("fingerprint") == job_fingerprint(job, scale) else CHANGED
-    return JobStatus(entry, job, state, found.get("seconds"))
+    is_same = found.get("fingerprint") == job_fingerprint(job, scale) and are_dependencies_same(found, job, scale)
+    return JobStatus(entry, job, DONE if is_same else CHANGED, found.get("seconds"))
 
 
 def job_fingerprint(job: Job, scale: str) -> str:
@@ -116,6 +117,7 @@ def job_facts(study: Study, entry: str, job: Job, seconds: float) -> dict[str, A
     return {
         "entry": entry,
         "fingerprint": job_fingerprint(job, study.scale),
+        "dependencies": job_dependencies(job, study.scale),
         "command": f"dubium reproduce {entry} --scale {study.scale}" + f" --dataset {job.dataset}" * bool(job.dataset),
         "scale": study.scale,
         "seed": 0,

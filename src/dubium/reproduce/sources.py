@@ -5,11 +5,15 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any
 
+from dubium.reproduce.cells import EFFORT
+
 
 def source_line(content: Mapping[str, Any], page: Path, results: Path) -> str:
     """File, command, settings, networks, machine and time of one result."""
     link = relpath(results / f"{content['job']}.json", page.parent)
     parts = [f"[{content['job']}]({link}): `{content['command']}`", *setting_words(content["settings"])]
+    methods = [f"`{label}`" for label in reduced_methods(content)]
+    parts += [", ".join(methods)] if methods else []
     if content.get("images", "").startswith("drawn"):
         parts.append("**drawn images, since the dataset was not at hand**")
     machine = content.get("machine") or {}
@@ -19,13 +23,24 @@ def source_line(content: Mapping[str, Any], page: Path, results: Path) -> str:
     return "- " + "; ".join([*parts, *content.get("notes", ())]) + "."
 
 
+def reduced_methods(content: Mapping[str, Any]) -> Iterator[str]:
+    """Methods whose number of steps, samples or starts was given."""
+    arms = [arm["method"] for arm in content["settings"].get("arms", ())]
+    for label in dict.fromkeys([*content["results"], *arms]):
+        if any(f":{name}=" in label for name in EFFORT):
+            yield label
+
+
 def setting_words(settings: Mapping[str, Any]) -> Iterator[str]:
     """The settings that change numbers, and the networks."""
     for name in ("images", "candidates", "step", "seeds", "test_images", "repeats"):
         if settings.get(name) is not None:
             yield f"{name.replace('_', ' ')} {settings[name]:g}"
     if "recipe" in settings:
-        yield f"{settings['recipe']['epochs']} epochs"
+        recipe = settings["recipe"]
+        yield f"{recipe['epochs']} epochs in batches of {recipe['batch_size']}, learning rate {recipe['lr']:g}"
+    if "explainer members" in settings:
+        yield f"maps of {settings['explainer members']} networks"
     about = settings.get("posterior")
     if about:
         architecture = about.get("architecture") or {}

@@ -13,13 +13,14 @@ WHOLE = ("versions", "settings", "posterior", "images", "classes", "input_shape"
 
 
 def check_about(about: Any, file: Path) -> dict[str, Any]:
-    """The same, if each name that is there has a value of its kind; `FileFormatError` otherwise."""
+    """The same, if it says what was skipped and each name has a value of its kind; `FileFormatError` otherwise."""
     if not isinstance(about, dict):
         raise FileFormatError(f"{file} is damaged: its metadata is not an object. Delete it and run the command again.")
     for name, is_valid in CHECKS.items():
-        if name in about and not is_valid(about[name]):
+        if (name in about or name == "skipped") and not is_valid(about.get(name)):
+            value = f"{about.get(name)!r:.200}"
             raise FileFormatError(
-                f"{file} is damaged: its metadata has {name} {about[name]!r:.200}. Delete it and run the command again."
+                f"{file} is damaged: its metadata has {name} {value}. Delete it and run the command again."
             )
     return about
 

@@ -79,7 +79,7 @@ def find_groups(results: Results, kind: str, *, seed: int = 0) -> Groups:
         seed: of the bootstrap.
     """
     chosen = results.ranks(kind, MOST)
-    rows = (row for row in results.rows(results.explained) if row.id in chosen and kind in row.maps())
+    rows = (row for row in results.rows(results.explained) if row.id in chosen and kind in row.stored_maps())
     ids, probs, places = list[int](), list[NDArray[np.float64]](), list[NDArray[np.float64]]()
     for row in rows:
         ids.append(row.id)
@@ -92,7 +92,7 @@ def find_groups(results: Results, kind: str, *, seed: int = 0) -> Groups:
 
 def map_on_grid(row: Row, kind: str) -> NDArray[np.float64]:
     """A row's smoothed map as a distribution over GRID x GRID cells; even where the map is zero."""
-    values = torch.from_numpy(row.maps()[kind].copy()).double().clamp_min(0)
+    values = torch.from_numpy(row.coarse_maps()[kind].copy()).double().clamp_min(0)
     height, width = (min(side, FINE) for side in values.shape)
     smoothed = smooth_map(adaptive_avg_pool2d(values[None], (height, width))[0], max(height, width) / SIDE_PER_SMOOTH)
     cells = adaptive_avg_pool2d(smoothed[None], (GRID, GRID))[0].numpy()

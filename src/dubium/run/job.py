@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from dubium._explain import explain, uncertainty
 from dubium.advice import advise
-from dubium.data.fit import from_size, to_channels, to_size
+from dubium.data.fit import place_map, to_size
 from dubium.errors import FileFormatError, OptionError
 from dubium.executor import Report
 from dubium.explanation import Explanation
@@ -82,7 +82,7 @@ def batch_rows(work: Work, job: ShardJob, start: int, shard: ShardWriter, tell: 
         if names is not None and len(names) != classes:
             raise OptionError(f"There are {len(names)} names of classes for {classes} classes; give one for each.")
         for place, (_, facts) in enumerate(group):
-            rows[facts["id"]] = make_row(explanation, place, facts, work.settings.fit)
+            rows[facts["id"]] = make_row(explanation, place, facts)
         tell(float(start + len(rows)))
     return [rows[index] for index in indices if index in rows]
 
@@ -90,12 +90,11 @@ def batch_rows(work: Work, job: ShardJob, start: int, shard: ShardWriter, tell: 
 def read_input(work: Work, index: int, *, with_thumbnail: bool) -> tuple[Float[Tensor, "C H W"], dict[str, Any]]:
     """An image as the networks take it, and what is known of it before they see it: the first columns of its row."""
     item = work.source.read(index)
-    channels, height, width = work.shape
-    own_height, own_width = item.image.shape[1:]
-    x = to_channels(item.image, channels or len(item.image))
-    x = to_size(x, (height or own_height, width or own_width), work.settings.fit)
+    height, width = item.image.shape[1:]
+    x = work.preprocessing.network_input(item.image)
     return x, {
-        "id": item.id, "path": item.path, "label": item.label, "height": own_height, "width": own_width,
+        "id": item.id, "path": item.path, "label": item.label, "image_height": height, "image_width": width,
+        "seen": work.preprocessing.seen_box((height, width)),
         "thumbnail": thumbnail_png(item.image) if with_thumbnail else None,
     }  # fmt: skip
 
@@ -128,24 +127,28 @@ def thumbnail_png(image: Float[Tensor, "C H W"]) -> bytes:
     return stream.getvalue()
 
 
-def make_row(explanation: Explanation, place: int, facts: dict[str, Any], fit: str) -> Row:
-    """One image's results: all three scores, and its maps at its own size."""
+def make_row(explanation: Explanation, place: int, facts: dict[str, Any]) -> Row:
+    """One image's results: all three scores, and maps at the networks' size, or the image's where that is coarser."""
     scores: dict[str, Any] = {kind: float(score[place]) for kind, score in explanation.all_scores.items()}
     prediction = int(explanation.probs[place].argmax())
     confidence = float(explanation.probs[place, prediction])
-    maps: dict[str, Any] = {f"map_{kind}": None for kind in KINDS}
-    for kind, by_image in explanation.maps.items():
-        own_size = from_size(by_image[place], (facts["height"], facts["width"]), fit)
-        maps[f"map_{kind}"] = own_size.float().numpy(force=True)
-    seen = {kind: by_image[place] for kind, by_image in explanation.maps.items()}
+    size, box = (facts["image_height"], facts["image_width"]), facts["seen"]
+    maps = {kind: by_image[place] for kind, by_image in explanation.maps.items()}
+    if explanation.input_shape[2] * explanation.input_shape[3] > size[0] * size[1]:
+        maps, box = {kind: place_map(values, size, box) for kind, values in maps.items()}, (0, 0, *size)
+    height, width = next((tuple(values.shape) for values in maps.values()), size)
+    stored: dict[str, Any] = dict.fromkeys(f"map_{kind}" for kind in KINDS)
+    stored |= {f"map_{kind}": values.float().numpy(force=True) for kind, values in maps.items()}
     advice = advise(confidence, prediction, facts["label"], total=scores["total"], epistemic=scores["epistemic"])
     return Row(
-        **facts,
+        **{**facts, "seen": box},
         prediction=prediction,
         probs=explanation.probs[place].float().numpy(force=True),
         members=explanation.members[:, place].float().numpy(force=True),
         **scores,
-        **maps,
-        regions=make_region_rows(seen, (facts["height"], facts["width"]), fit) if seen else None,
+        **stored,
+        height=height,
+        width=width,
+        regions=make_region_rows(maps, size, box) if maps else None,
         advice=advice.name,
     )

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from dubium.data.fit import from_size, visible_window
+from dubium.data.fit import Box
 from dubium.errors import FileFormatError
 from dubium.regions import LEVEL, Region, bounding_box, map_regions
 
@@ -84,24 +84,24 @@ def mask_from_counts(counts: Sequence[int], size: tuple[int, int]) -> NDArray[np
 
 
 def make_region_rows(
-    maps: Mapping[str, Float[Tensor, "h w"]], size: tuple[int, int], fit: str
+    maps: Mapping[str, Float[Tensor, "h w"]], size: tuple[int, int], box: Box
 ) -> tuple[RegionRow, ...]:
-    """The regions of one image's maps, at the image's own size.
+    """The regions of one image's maps, in pixels of the image.
 
-    They are found on the network's grid, or on the image's where that is coarser: a photo's smoothed map is no finer
-    than what the network saw.
+    They are found on the grid of the maps: a photo's smoothed map is no finer than what the network saw.
+
+    Args:
+        maps: by kind.
+        size: height and width of the image.
+        box: the part of the image that the maps lie on.
     """
-    rows: list[RegionRow] = []
-    for kind, values in maps.items():
-        if values.numel() > size[0] * size[1]:
-            values = from_size(values, size, fit)
-        rows += region_rows(map_regions(values, kind), size, fit)
-    return tuple(rows)
+    return tuple(row for kind, values in maps.items() for row in region_rows(map_regions(values, kind), size, box))
 
 
-def region_rows(regions: Sequence[Region], size: tuple[int, int], fit: str = "stretch") -> list[RegionRow]:
+def region_rows(regions: Sequence[Region], size: tuple[int, int], box: Box | None = None) -> list[RegionRow]:
     """Regions at another size; those without a pixel there, and what `crop` cut off, belong to the remainder."""
-    masks = [(region, enlarge_mask(region.mask, size, fit)) for region in regions if not region.is_remainder]
+    bright = [region for region in regions if not region.is_remainder]
+    masks = [(region, enlarge_mask(region.mask, size, box or (0, 0, *size))) for region in bright]
     kept = [(region, mask) for region, mask in masks if bool(mask.any())]
     outside = ~torch.stack([mask for _, mask in kept]).any(0) if kept else torch.ones(size, dtype=torch.bool)
     rest = 1.0 - sum(region.share for region, _ in kept)
@@ -114,14 +114,14 @@ def region_row(mask: Bool[Tensor, "H W"], kind: str, share: float, *, is_remaind
     return RegionRow(kind, *bounding_box(mask), int(mask.sum()), share, is_remainder, counts)
 
 
-def enlarge_mask(mask: Bool[Tensor, "h w"], size: tuple[int, int], fit: str) -> Bool[Tensor, "H W"]:
+def enlarge_mask(mask: Bool[Tensor, "h w"], size: tuple[int, int], box: Box) -> Bool[Tensor, "H W"]:
     """A mask on the network's grid as one of the image, by the nearest pixel."""
-    if tuple(mask.shape) == tuple(size):
+    top, left, bottom, right = box
+    if tuple(mask.shape) == tuple(size) == (bottom - top, right - left):
         return mask
-    top, left, height, width = visible_window(size, mask.shape, fit)
-    inner = interpolate(mask[None, None].float(), size=(height, width), mode="nearest-exact")[0, 0] > 0.5
+    inner = interpolate(mask[None, None].float(), size=(bottom - top, right - left), mode="nearest-exact")[0, 0] > 0.5
     whole = torch.zeros(size, dtype=torch.bool)
-    whole[top : top + height, left : left + width] = inner
+    whole[top:bottom, left:right] = inner
     return whole
 
 
@@ -131,11 +131,13 @@ def regions_of_row(
     """A row's regions of one kind, the remainder last: the stored ones, or new ones by `level` and `smooth`."""
     if row.regions is not None and level is None and smooth is None:
         return [region for region in row.regions if region.kind == kind]
-    if kind not in row.maps():
+    stored = row.stored_maps()
+    if kind not in stored:
         return []
-    values = torch.from_numpy(row.maps()[kind].copy())
-    found = map_regions(values, kind, level=LEVEL if level is None else level, smooth=smooth)
-    return region_rows(found, (row.height, row.width))
+    found = map_regions(
+        torch.from_numpy(stored[kind].copy()), kind, level=LEVEL if level is None else level, smooth=smooth
+    )
+    return region_rows(found, row.image_size, row.seen)
 
 
 def regions_from_arrow(cell: Sequence[Mapping[str, Any]] | None) -> tuple[RegionRow, ...] | None:

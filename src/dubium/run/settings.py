@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dubium.attribution._budget import parse_memory
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.checks import check_kinds, check_number
-from dubium.choices import FITS, RANKING
+from dubium.checks import check_kinds, check_number, parse_memory
+from dubium.choices import BILINEAR, FITS, INTERPOLATIONS, RANKING, STRETCH
 from dubium.errors import OptionError, lookup
 
 
@@ -18,12 +17,15 @@ class Settings:
     Args:
         posterior: {"run": folder, name or "demo"}, with {"architecture": "module:factory"} if its networks are the
             user's own; or {"factory": "module:factory", "weights": [...], "mean": [...], "std": [...]}.
-            Either may have {"output": what to take of a network's output}.
+            Either may have {"output": what to take of a network's output} and {"data_config": "model" or a file}, which
+            says what `input_shape`, `fit`, `resize`, `interpolation`, mean and std are where these are left out.
         images: {"files": [...]} of images, folders and patterns, or {"dataset": "name:split"}.
         kinds: the maps to draw; the first ranks the images.
         top: how many of the most uncertain images to explain; None for all, 0 for none.
         only: the images to explain instead, by their place in the source.
-        fit: how an image of another size is brought to the networks'.
+        fit: how an image of another size is brought to the networks'; "stretch" if nothing says otherwise.
+        resize: pixels of an image's shorter side before its middle is taken.
+        interpolation: how pixels are computed then; "bilinear" if nothing says otherwise.
         input_shape: (C, H, W) of the networks, where the posterior does not say.
         classes: their names, where the posterior does not say.
         batch: images at a time.
@@ -39,7 +41,9 @@ class Settings:
     options: Mapping[str, Any] = field(default_factory=dict)
     top: int | None = None
     only: tuple[int, ...] | None = None
-    fit: str = "stretch"
+    fit: str | None = None
+    resize: int | None = None
+    interpolation: str | None = None
     input_shape: tuple[int, ...] | None = None
     classes: tuple[str, ...] | None = None
     memory: int | str = DEFAULT_MEMORY
@@ -51,7 +55,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         check_kinds(self.kinds)
-        lookup("fit", dict.fromkeys(FITS), self.fit)
+        lookup("fit", dict.fromkeys(FITS), self.fit or STRETCH)
+        lookup("interpolation", dict.fromkeys(INTERPOLATIONS), self.interpolation or BILINEAR)
         parse_memory(self.memory)
         check_number("batch", self.batch, whole=True)
         check_number("shard", self.shard, whole=True)

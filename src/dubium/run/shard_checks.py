@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from dubium.advice import ADVICE
 from dubium.errors import FileFormatError
@@ -21,12 +22,12 @@ NUMBERS = GROUP // 4
 IMAGE = 2**28  # pixels
 TEXTS = 2**28  # bytes of names and settings in a footer
 REQUIRED = ("id", "prediction", "probs", "members", *KINDS, "height", "width")
-ADDED = ("regions", "advice")  # in format 2
+SECOND, THIRD = ("regions", "advice"), ("image_height", "image_width", "seen")  # columns that a format added
 MAPS = tuple(f"map_{kind}" for kind in KINDS)
 
 
 def read_groups(file: Path, schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[pa.Table]:
-    """The row groups of a shard, one at a time: pages verified, values checked."""
+    """The row groups of a shard that have rows, one at a time: pages verified, values checked."""
     try:
         with open_regular_file(file, most=LARGEST) as source, open_parquet(source) as parquet:
             check_layout(parquet, schema)
@@ -34,7 +35,8 @@ def read_groups(file: Path, schema: pa.Schema, columns: Sequence[str] | None) ->
                 there = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
                 table = parquet.read_row_group(group, columns=there)
                 check_rows(table)
-                yield table
+                if len(table):
+                    yield table
     except FileFormatError:
         raise
     except Exception as error:  # what Arrow raises depends on the byte that is wrong
@@ -50,8 +52,8 @@ def open_parquet(source: Any) -> pq.ParquetFile:
 def check_layout(parquet: pq.ParquetFile, schema: pa.Schema) -> None:
     """Raise an error unless columns and types are a shard's, and no row group is larger than one can be."""
     found = parquet.schema_arrow
-    first = [field for field in schema if field.name not in ADDED]  # the columns of the first format
-    if list(found.remove_metadata()) not in (list(schema), first):
+    formats = [[f for f in schema if f.name not in later] for later in ((), THIRD, SECOND + THIRD)]
+    if list(found.remove_metadata()) not in formats:
         odd = [f"{field.name}: {field.type}" for field in found if field.name not in schema.names]
         odd += [f"{f.name}: {f.type}" for f in found if f.name in schema.names and f.type != schema.field(f.name).type]
         raise ValueError(f"the columns are not those of results: {', '.join(odd) or 'some are missing or twice'}")
@@ -67,7 +69,7 @@ def check_rows(table: pa.Table) -> None:
     """Raise an error unless the values of each row fit each other; columns that were not read are not missed."""
     table.validate(full=True)
     there = {name: table[name].combine_chunks() for name in table.column_names}
-    for name in (name for name in REQUIRED if name in there):
+    for name in (name for name in (*REQUIRED, *THIRD) if name in there):
         if there[name].null_count:
             raise ValueError(f"{name} is missing in a row")
     for name in (name for name in KINDS if name in there):
@@ -106,10 +108,15 @@ def check_probabilities(there: Mapping[str, pa.Array]) -> None:
 
 
 def check_sizes(there: Mapping[str, pa.Array]) -> None:
-    """Raise an error unless each map has as many numbers as its image has pixels."""
+    """Raise an error unless maps have as many numbers as their height and width say, and lie on their image."""
     height, width = (there[name].to_numpy().astype(np.int64) for name in ("height", "width"))
-    if len(height) and not (min(height.min(), width.min()) >= 1 and (height * width).max() <= IMAGE):
-        raise ValueError("an image without pixels, or of more than there can be")
+    sizes = [(height, width)]
+    if set(THIRD) <= there.keys():
+        sizes.append(tuple(there[name].to_numpy().astype(np.int64) for name in THIRD[:2]))
+        check_seen(there["seen"], *sizes[1])
+    for rows, columns in sizes:
+        if len(rows) and not (min(rows.min(), columns.min()) >= 1 and (rows * columns).max() <= IMAGE):
+            raise ValueError("an image without pixels, or of more than there can be")
     for name in (name for name in MAPS if name in there):
         sizes = pc.list_value_length(there[name]).to_pylist()
         if any(size is not None and size != pixels for size, pixels in zip(sizes, height * width, strict=True)):
@@ -118,9 +125,19 @@ def check_sizes(there: Mapping[str, pa.Array]) -> None:
             raise ValueError(f"{name} has pixels without a number")
 
 
+def check_seen(cells: pa.Array, height: NDArray[np.int64], width: NDArray[np.int64]) -> None:
+    """Raise an error unless the part that the networks saw is one of the image."""
+    if set(pc.list_value_length(cells).to_pylist()) - {4} or cells.flatten().null_count:
+        raise ValueError("a part of an image without its four sides")
+    top, left, bottom, right = cells.flatten().to_numpy().reshape(-1, 4).T
+    if not ((top >= 0) & (top < bottom) & (bottom <= height) & (left >= 0) & (left < right) & (right <= width)).all():
+        raise ValueError("a part of an image that is not one of it")
+
+
 def check_regions(cells: Sequence[Any], there: Mapping[str, pa.Array]) -> None:
     """Raise an error unless each region is whole, and its run lengths fill its image."""
-    sizes = zip(there["height"].to_pylist(), there["width"].to_pylist(), strict=True) if "height" in there else ()
+    sides = next((names for names in (THIRD[:2], ("height", "width")) if set(names) <= there.keys()), None)
+    sizes = zip(*(there[name].to_pylist() for name in sides), strict=True) if sides else ()
     pixels = [height * width for height, width in sizes] or [None] * len(cells)
     for cell, count in zip(cells, pixels, strict=True):
         for region in cell or ():

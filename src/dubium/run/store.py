@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 from numpy.typing import NDArray
 
+from dubium.data.fit import Box, place_map
 from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.kinds import KINDS
 from dubium.reading import open_regular_file, parse_json
@@ -19,7 +21,8 @@ from dubium.run.region_rows import REGION, RegionRow, regions_from_arrow
 from dubium.run.shard_checks import open_parquet, read_groups
 from dubium.seals import LARGEST, check_seal, damage_of
 
-OLD_FORMAT, FORMAT = 1, 2  # the second has a seal, regions and advice
+FORMATS = (1, 2, 3)  # the second has a seal, regions and advice; in the third maps have the networks' size
+FORMAT = FORMATS[-1]
 KEY = "dubium"
 FOLDER = "results"
 EXPLAINED, SCORED = "explained", "scored"  # rows with maps, and rows with scores only
@@ -41,6 +44,9 @@ SCHEMA = pa.schema(
         ("thumbnail", pa.binary()),
         ("regions", pa.list_(REGION)),
         ("advice", pa.string()),
+        ("image_height", pa.int32()),
+        ("image_width", pa.int32()),
+        ("seen", pa.list_(pa.int32())),
     ]
 )
 
@@ -50,11 +56,12 @@ PICTURES = (*(f"map_{kind}" for kind in KINDS), "thumbnail")
 
 @dataclass(frozen=True)
 class Row:
-    """One image's results; `height` and `width` are its own, and those of its maps.
+    """One image's results; `height` and `width` are those of its maps as they are stored.
 
     `id` is the image's place in its source, `path` its file if it has one, `label` and `prediction` index the classes.
-    Maps are (height, width), None where they were not asked for; `thumbnail` is a PNG. `regions` are those of all maps,
-    `advice` is a name of `dubium.advice.ADVICE`; both are None in results of earlier versions.
+    Stored maps are (height, width), None where they were not asked for, and lie on the part `seen` of the image: (top,
+    left, bottom, right), all of it in results of earlier versions. `thumbnail` is a PNG. `regions` are those of all
+    maps, `advice` is a name of `dubium.advice.ADVICE`; both are None in results of the first version.
     """
 
     id: int
@@ -74,11 +81,45 @@ class Row:
     thumbnail: bytes | None
     regions: tuple[RegionRow, ...] | None = None
     advice: str | None = None
+    image_height: int = 0  # the map's, if not given
+    image_width: int = 0
+    seen: Box = (0, 0, 0, 0)
 
-    def maps(self) -> dict[str, Array]:
-        """The maps there are, by kind."""
+    def __post_init__(self) -> None:
+        if not self.image_height:
+            size = self.height, self.width
+            vars(self).update(image_height=size[0], image_width=size[1], seen=(0, 0, *size))
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of the image itself."""
+        return self.image_height, self.image_width
+
+    def stored_maps(self) -> dict[str, Array]:
+        """The maps there are, by kind, as they are stored."""
         found = {kind: getattr(self, f"map_{kind}") for kind in KINDS}
         return {kind: array for kind, array in found.items() if array is not None}
+
+    def maps(self, size: tuple[int, int] | None = None) -> dict[str, Array]:
+        """The maps there are, by kind, on the whole image: at its own height and width, or at others; sums are kept."""
+        size = size or self.image_size
+        height, width = (now / own for now, own in zip(size, self.image_size, strict=True))
+        top, left, bottom, right = (
+            round(side * scale) for side, scale in zip(self.seen, (height, width) * 2, strict=True)
+        )
+        box = top, left, max(bottom, top + 1), max(right, left + 1)
+        stored = self.stored_maps().items()
+        return {kind: place_map(torch.from_numpy(array.copy()), size, box).numpy() for kind, array in stored}
+
+    def coarse_maps(self) -> dict[str, Array]:
+        """The maps on the whole image as coarse as they are stored, which is enough for pictures and words."""
+        return self.maps(self.coarse_size())
+
+    def coarse_size(self) -> tuple[int, int]:
+        """Height and width of the whole image in pixels as large as those of the maps."""
+        top, left, bottom, right = self.seen
+        height, width = self.image_size
+        return round(height * self.height / (bottom - top)), round(width * self.width / (right - left))
 
     def scores(self) -> dict[str, float]:
         """Nats, by kind."""
@@ -169,7 +210,7 @@ def open_results(folder: Path | str) -> Results:
 
 def check_shard(file: Path) -> None:
     """Raise an error unless a shard is, byte for byte, what was written; one of an older dubium has no seal."""
-    if not check_seal(file) and read_about(file)["format"] == FORMAT:
+    if not check_seal(file) and read_about(file)["format"] != FORMATS[0]:
         raise damage_of(file)
 
 
@@ -179,7 +220,7 @@ def read_about(file: Path) -> dict[str, Any]:
     if KEY.encode() not in metadata:
         raise FileFormatError(f"{file} is damaged or not a shard of dubium's. Delete it and run the command again.")
     about = check_about(parse_json(metadata[KEY.encode()], file), file)
-    if about.get("format") not in (OLD_FORMAT, FORMAT):
+    if about.get("format") not in FORMATS:
         raise FileFormatError(f"{file} is not of format {FORMAT}, the one that this dubium reads. Upgrade dubium.")
     return about
 
@@ -215,6 +256,8 @@ def rows_of_table(table: pa.Table) -> Iterator[Row]:
     for index in range(len(table)):
         values: dict[str, Any] = dict.fromkeys(PICTURES) | {name: column[index] for name, column in plain.items()}
         values["regions"] = regions_from_arrow(values.get("regions"))
+        if "seen" in values:
+            values["seen"] = tuple(values["seen"])
         shape = values["height"], values["width"]
         values["probs"] = float_array(table["probs"][index])
         values["members"] = np.stack([float_array(member) for member in table["members"][index]])

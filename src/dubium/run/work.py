@@ -11,19 +11,26 @@ import torch
 from torch import nn
 
 from dubium._methods import choose_method
+from dubium.choices import BILINEAR, STRETCH
+from dubium.data.fit import Preprocessing
 from dubium.data.samples import GIVEN
 from dubium.errors import OptionError, PosteriorTypeError
 from dubium.fingerprint import method_fingerprint, posterior_digest
 from dubium.models import Normalized, load_vae
+from dubium.models.normalized import Normalise
 from dubium.posteriors import Record, as_posterior, load_posterior, load_weights, posterior_record
 from dubium.posteriors.files.architecture import import_path
 from dubium.posteriors.files.store import posterior_folder
+from dubium.run.data_config import prepared_config
 from dubium.run.settings import Settings
 from dubium.run.sources import ImageSource, open_source
 from dubium.types import Posterior
 
 Shape = tuple[int | None, int | None, int | None]
 """(C, H, W) of the networks' images; None for what is taken from the image."""
+
+PREPARED = ("input_shape", "fit", "resize", "interpolation")
+"""Settings that a data config can give."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +40,7 @@ class Work:
     settings: Settings
     posterior: Posterior
     source: ImageSource
-    shape: Shape
+    preprocessing: Preprocessing
     dtype: torch.dtype
     options: Mapping[str, Any]
     about: Mapping[str, Any]
@@ -45,6 +52,7 @@ def open_work(settings: Settings, source: ImageSource | None = None, posterior: 
     record: Record | None = None
     if posterior is None:
         posterior, record = open_posterior(settings.posterior)
+    settings = resolve_data_config(settings, posterior)
     weights = {
         "kind": record.kind if record else None,
         "members": len(posterior),
@@ -58,6 +66,7 @@ def open_work(settings: Settings, source: ImageSource | None = None, posterior: 
     size_taken = height is None or width is None
     if size_taken:
         height, width = common_size(source)
+    shape = channels, height, width
     if settings.top != 0:
         choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
     about = {
@@ -67,10 +76,25 @@ def open_work(settings: Settings, source: ImageSource | None = None, posterior: 
         "images": {"count": len(source), "sha256": source.digest()},
         "method": method_fingerprint(settings.method, options) if settings.top != 0 else {},
         "classes": None if classes is None else list(classes),
-        "input_shape": [channels, height, width],
+        "input_shape": list(shape),
         "size_taken": size_taken,
     }
-    return Work(settings, posterior, source, (channels, height, width), dtype, options, about)
+    return Work(settings, posterior, source, make_preprocessing(settings, shape), dtype, options, about)
+
+
+def resolve_data_config(settings: Settings, posterior: Posterior) -> Settings:
+    """Settings with what a data config says where they say nothing themselves."""
+    config = prepared_config(settings.posterior, posterior)
+    named: dict[str, Any] = {**settings.posterior, "data_config": config} if config else dict(settings.posterior)
+    found: dict[str, Any] = {name: getattr(settings, name) or config.get(name) for name in PREPARED}
+    shape = found.pop("input_shape")
+    found["fit"] = found["fit"] or STRETCH
+    return replace(settings, posterior=named, input_shape=None if shape is None else tuple(shape), **found)
+
+
+def make_preprocessing(settings: Settings, shape: Shape) -> Preprocessing:
+    """How images of this shape are made of others, as the settings say."""
+    return Preprocessing(shape, settings.fit or STRETCH, settings.resize, settings.interpolation or BILINEAR)
 
 
 def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
@@ -88,7 +112,7 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
         return normalize_inputs(load_posterior(named["run"], named.get("architecture")), named), record
     factory, weights = import_path(named["factory"]), list(named.get("weights") or ())
     if weights:
-        return load_weights(factory, weights, named.get("mean"), named.get("std")), None
+        return normalize_inputs(load_weights(factory, weights), named), None
     try:
         with torch.random.fork_rng(devices=[]):
             built = factory()
@@ -104,8 +128,15 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
 
 
 def normalize_inputs(posterior: Posterior, named: Mapping[str, Any]) -> Posterior:
-    """Networks that standardise their images with `mean` and `std`, where these are given."""
+    """Networks that standardise their images with `mean` and `std`, where these are given.
+
+    Those of a data config are for networks that do not standardise their images themselves.
+    """
     mean, std = named.get("mean"), named.get("std")
+    if mean is None and std is None and (config := prepared_config(named, posterior)):
+        if any(isinstance(layer, Normalise) for layer in next(iter(posterior)).modules()):
+            return posterior
+        mean, std = config["mean"], config["std"]
     if (mean is None) != (std is None):
         raise OptionError(f"mean is {mean} and std is {std}; give both, or neither.")
     if mean is None or std is None:

@@ -117,7 +117,7 @@ def show_explanation(session: Session, folder: Path, shown: Shown, controls: Con
     """Map, scores and blurred image of one kind, and the files to download."""
     item, explanation, opacity = shown.item, shown.explanation, float(controls.opacity)
     kind = controls.kind if controls.kind in explanation.maps else next(iter(explanation.maps))
-    array = map_at_image_size(explanation, item, kind, session.fit)
+    array = map_at_image_size(explanation, item, kind, session.preprocessing)
     blurred = ""
     if session.posterior is not None:
         share = float(controls.share)
@@ -127,7 +127,7 @@ def show_explanation(session: Session, folder: Path, shown: Shown, controls: Con
     png, npy = write_downloads(folder, f"{item_name(item)}-{kind}", overlay(item.image, drawn, opacity), array)
     view = map_view(item, drawn.numpy(), kind, opacity, smooth_words(float(controls.smooth)))
     if shown.beside is not None:
-        view += methods_view(item, (explanation, shown.beside), session.fit, float(controls.smooth))
+        view += methods_view(item, (explanation, shown.beside), session.preprocessing, float(controls.smooth))
     facts = scores_view(explanation, item, kind, session.name)
     return Answer(shown, alert(session.why_not), view, facts, blurred, png, npy)
 

@@ -62,9 +62,9 @@ def build_explorer(session: Session, folder: Path) -> Any:
 def add_settings(gr: Any, session: Session) -> Components:
     """The left column: images to pick from, kind, method and its options."""
     live = session.posterior is not None
-    channels = session.shape[0] or (len(session.pictures[0].image) if session.pictures else 3)
+    channels = session.preprocessing.shape[0] or (len(session.pictures[0].image) if session.pictures else 3)
     tau1, tau2 = paper_taus(channels)
-    known = list(methods()) if live else [str(session.stored_settings.get("method"))]
+    known = [*session.methods, *methods()] if live else [str(session.stored_settings.get("method"))]
     parts: Components = {}
     if session.pictures:
         parts["pick"] = gr.Gallery(

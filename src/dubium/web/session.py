@@ -10,7 +10,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dubium._explain import explain, uncertainty
-from dubium.data.fit import to_channels, to_size
+from dubium._methods import choose_method
+from dubium.data.fit import Preprocessing, to_size
 from dubium.data.image_files import byte_pixels, is_wide, open_image, read_image
 from dubium.errors import DubiumError, FileFormatError, OptionError, lookup
 from dubium.evaluation.metrics.blurring import pixel_ranks
@@ -20,7 +21,14 @@ from dubium.registry import AUTO, RECOMMENDED, RELEVANCES, UA_BACKPROP, method_n
 from dubium.run.settings import Settings
 from dubium.run.sources import ImageSource, Item, open_source
 from dubium.run.store import Row, class_name, open_results
-from dubium.run.work import input_shape, open_options, open_posterior, weight_dtype
+from dubium.run.work import (
+    input_shape,
+    make_preprocessing,
+    open_options,
+    open_posterior,
+    resolve_data_config,
+    weight_dtype,
+)
 from dubium.types import Images, Posterior
 
 MEGABYTES, PIXELS = 20, 25_000_000  # of an upload
@@ -44,27 +52,38 @@ class Session:
     """Networks and images of one server; `why_not` says what to do if the networks are not here."""
 
     posterior: Posterior | None
-    shape: tuple[int | None, int | None, int | None]
+    preprocessing: Preprocessing
     classes: tuple[str, ...] | None
     pictures: Sequence[Item]
     rows: Mapping[int, Row] = field(default_factory=dict)
     stored_settings: Mapping[str, Any] = field(default_factory=dict)  # those that made `rows`
     options: Mapping[str, Any] = field(default_factory=dict)
-    fit: str = "stretch"
     why_not: str = ""
     output: str | int | None = None  # what to take of a network's output
+    methods: Mapping[str, tuple[str, Mapping[str, Any]]] = field(default_factory=dict)  # offered first: name, options
 
     def name(self, index: int) -> str:
         return class_name(self.classes, index)
 
 
-def open_posterior_session(posterior: Mapping[str, Any], images: Mapping[str, Any] | None) -> Session:
-    """A session on a posterior, with images to pick from if some are named."""
+def open_posterior_session(posterior: Mapping[str, Any], images: Mapping[str, Any] | None, **prepared: Any) -> Session:
+    """A session on a posterior, with images to pick from if some are named.
+
+    Args:
+        posterior: as in `Settings`.
+        images: likewise.
+        prepared: `input_shape`, `fit`, `resize`, `interpolation` and `classes` of `Settings`.
+    """
     networks, record = open_posterior(posterior)
-    classes = tuple(record.classes) if record and record.classes else None
+    settings = resolve_data_config(Settings(posterior, images or {}, method="clue", **prepared), networks)
+    classes = settings.classes or (tuple(record.classes) if record and record.classes else None)
     source, classes = open_source(images, classes) if images else (None, classes)
-    options = open_options(Settings(posterior, images or {}, method="clue"))
-    return Session(networks, input_shape(networks, record), classes, readable_items(source), options=options)
+    channels, height, width = settings.input_shape or input_shape(networks, record)
+    preprocessing = make_preprocessing(settings, (channels, height, width))
+    return Session(
+        networks, preprocessing, classes, readable_items(source), options=open_options(settings),
+        output=posterior.get("output"),
+    )  # fmt: skip
 
 
 def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> Session:
@@ -88,10 +107,11 @@ def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> S
     rows = {row.id: row for row in results.most_uncertain(settings.kinds[0], SHOWN)} if results.explained else {}
     classes = about["classes"]
     channel, height, width = about["input_shape"]
+    prepared = Preprocessing() if opened is None else make_preprocessing(settings, (channel, height, width))
     return Session(
-        opened, (channel, height, width), None if classes is None else tuple(classes),
+        opened, prepared, None if classes is None else tuple(classes),
         [item_of_row(row) for row in rows.values()], rows, about["settings"],
-        {} if opened is None else open_options(settings), settings.fit, why_not, settings.posterior.get("output"),
+        {} if opened is None else open_options(settings), why_not, {**settings.posterior, **named}.get("output"),
     )  # fmt: skip
 
 
@@ -100,7 +120,7 @@ def item_of_row(row: Row) -> Item:
     try:
         image = read_image(row.path or "")
     except FileFormatError:
-        image = read_image(row.thumbnail) if row.thumbnail else torch.full((1, row.height, row.width), 0.5)
+        image = read_image(row.thumbnail) if row.thumbnail else torch.full((1, *row.image_size), 0.5)
     return Item(row.id, row.path, row.label, image)
 
 
@@ -142,11 +162,9 @@ def read_shrunk(path: Path) -> Float[Tensor, "C H W"]:
     return byte_pixels(image).float().div_(255)
 
 
-def network_input(session: Session, image: Float[Tensor, "C H W"]) -> Images:
+def network_input(session: Session, image: Float[Tensor, "c h w"]) -> Images:
     """An image as a batch of one, with the channels, size and type that the networks take."""
-    channel, height, width = session.shape
-    x = to_channels(image, channel or len(image))
-    x = to_size(x, (height or x.shape[1], width or x.shape[2]), session.fit)[None]
+    x = session.preprocessing.network_input(image)[None]
     return x if session.posterior is None else x.to(weight_dtype(session.posterior))
 
 
@@ -154,15 +172,17 @@ def explain_item(session: Session, item: Item, choice: Choice) -> Explanation:
     """Scores and maps of one image, at the networks' size; from the store where the networks are not here."""
     if session.posterior is None:
         return stored_explanation(session, item)
-    lookup("method", dict.fromkeys(method_names()), choice.method)  # no code is imported because a visitor names it
+    offered: dict[str, tuple[str, Mapping[str, Any]]] = {name: (name, {}) for name in method_names()}
+    offered |= session.methods
+    method, chosen = lookup("method", offered, choice.method)  # no code is imported because a visitor names it
     lookup("relevance", RELEVANCES, choice.relevance)
-    options: dict[str, Any] = {}
+    options = dict(chosen)
     if choice.method == "ua-backprop":
         options = {"relevance": choice.relevance, "tau1": choice.tau1, "tau2": choice.tau2}
     elif "clue" in choice.method:
         options = {name: value for name, value in session.options.items() if name == "vae"}
     x = network_input(session, item.image)
-    return explain(session.posterior, x, method=choice.method, output=session.output, **options)
+    return explain(session.posterior, x, method=method, output=session.output, **options)
 
 
 def explain_beside(session: Session, item: Item, choice: Choice) -> Explanation | None:
@@ -220,3 +240,11 @@ def with_images(session: Session, images: Mapping[str, Any]) -> Session:
     """The same session with other images to pick from."""
     source, classes = open_source(images, session.classes)
     return replace(session, pictures=readable_items(source), classes=classes)
+
+
+def with_methods(session: Session, methods: Mapping[str, tuple[str, Mapping[str, Any]]]) -> Session:
+    """The same session with more methods: each by its text, a method's name (or package.module:name) and options."""
+    if session.posterior is not None:
+        for name, options in methods.values():
+            choose_method(name, options, session.preprocessing.shape[0] or 3)  # a mistake is reported at once
+    return replace(session, methods={**session.methods, **methods})

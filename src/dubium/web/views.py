@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dubium.data.fit import from_size
+from dubium.data.fit import Preprocessing, place_map
 from dubium.explanation import Explanation
 from dubium.figures import overlay, picture, smooth_map
 from dubium.report.cards import prediction_html, score_bar, votes_html
@@ -34,14 +34,17 @@ def alert(message: str) -> str:
     return explorer_block(f'<div class="alert" role="alert">{escape(message)}</div>') if message else ""
 
 
-def map_at_image_size(explanation: Explanation, item: Item, kind: str, fit: str) -> Array:
+def map_at_image_size(explanation: Explanation, item: Item, kind: str, preprocessing: Preprocessing) -> Array:
     """The map at the image's own size."""
-    return at_image_size(explanation.maps[kind], item, fit).numpy(force=True)
+    return at_image_size(explanation.maps[kind], item, preprocessing).numpy(force=True)
 
 
-def at_image_size(maps: Float[Tensor, "1 H W"], item: Item, fit: str) -> Float[Tensor, "height width"]:
+def at_image_size(
+    maps: Float[Tensor, "1 H W"], item: Item, preprocessing: Preprocessing
+) -> Float[Tensor, "height width"]:
     """A map of the one image that an explanation is of, at the image's own size."""
-    return from_size(maps[0].float(), (item.image.shape[1], item.image.shape[2]), fit)
+    size = item.image.shape[1], item.image.shape[2]
+    return place_map(maps[0].float(), size, preprocessing.seen_box(size))
 
 
 def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "") -> str:
@@ -58,25 +61,27 @@ def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "
     )
 
 
-def methods_view(item: Item, explanations: Sequence[Explanation], fit: str, smooth: float) -> str:
+def methods_view(item: Item, explanations: Sequence[Explanation], preprocessing: Preprocessing, smooth: float) -> str:
     """All kinds of maps, one row for each method: whether a method tells the kinds apart shows at a glance.
 
     A method with signed maps has a second row: what lowers the doubt.
     """
     rows = []
     for explanation in explanations:
-        rows.append(kinds_row(item, explanation.method, explanation.maps, fit, smooth))
+        rows.append(kinds_row(item, explanation.method, explanation.maps, preprocessing, smooth))
         if "signed" in explanation.extras:
             lowering = {kind: (-signed).clamp_min(0) for kind, signed in explanation.extras["signed"].items()}
-            rows.append(kinds_row(item, f"{explanation.method}: what lowers the doubt", lowering, fit, smooth))
+            rows.append(
+                kinds_row(item, f"{explanation.method}: what lowers the doubt", lowering, preprocessing, smooth)
+            )
     return explorer_block(f"<h3>All kinds, two methods</h3>{''.join(rows)}")
 
 
-def kinds_row(item: Item, title: str, maps: Mapping[str, Tensor], fit: str, smooth: float) -> str:
+def kinds_row(item: Item, title: str, maps: Mapping[str, Tensor], preprocessing: Preprocessing, smooth: float) -> str:
     """One map for each kind over the image."""
     cells = []
     for kind, found in maps.items():
-        drawn = smooth_map(at_image_size(found, item, fit), smooth)
+        drawn = smooth_map(at_image_size(found, item, preprocessing), smooth)
         element = img_element(overlay(item.image, drawn), f"{title}, {kind}")
         cells.append(f"<figure>{element}<figcaption>{kind}</figcaption></figure>")
     return f'<h4>{escape(title)}</h4><div class="kinds">{"".join(cells)}</div>'

@@ -27,7 +27,7 @@ def coco_json(regions: ExportRegions, names: dict[int, str] | None = None) -> di
     images, annotations = list[dict[str, Any]](), list[dict[str, Any]]()
     for row, bright in regions.explained():
         name = (names or {}).get(row.id) or row.path or image_file_name(row)
-        images.append({"id": row.id, "file_name": name, "width": row.width, "height": row.height})
+        images.append({"id": row.id, "file_name": name, "width": row.image_width, "height": row.image_height})
         annotations += [coco_annotation(row, region, len(annotations) + n) for n, region in enumerate(bright, 1)]
     method = regions.results.about["settings"]["method"]
     return {
@@ -46,7 +46,7 @@ def coco_annotation(row: Row, region: RegionRow, number: int) -> dict[str, Any]:
         "category_id": 1,
         "bbox": [region.left, region.top, region.right - region.left, region.bottom - region.top],
         "area": region.area,
-        "segmentation": {"size": [row.height, row.width], "counts": list(region.counts)},
+        "segmentation": {"size": list(row.image_size), "counts": list(region.counts)},
         "iscrowd": 0,
         "share": region.share,
         "nats": region.share * row.scores()[region.kind],

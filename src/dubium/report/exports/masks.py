@@ -27,9 +27,9 @@ def write_masks(regions: ExportRegions, folder: Path) -> int:
 
 def label_array(row: Row, bright: list[RegionRow]) -> NDArray[np.uint8]:
     """The number of each pixel's region; 0 for none."""
-    labels = np.zeros((row.height, row.width), np.uint8)
+    labels = np.zeros(row.image_size, np.uint8)
     for number, region in enumerate(bright[:MOST], 1):
-        labels[region.mask((row.height, row.width))] = number
+        labels[region.mask(row.image_size)] = number
     return labels
 
 

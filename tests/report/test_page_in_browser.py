@@ -1,0 +1,122 @@
+"""The page in a real browser: opens on an image, shows a map beside its image, fades it, fits a phone."""
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from dubium.report import write_page
+from dubium.run import Settings, explain_dataset, open_work
+from tests import piles
+from tests.browser import chromium
+
+SMALLEST = 130  # pixels a side that a map had; more is asked for
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("browser")
+    run = {"run": piles.posterior(folder / "posterior")}
+    for name in ("a", "grad"):
+        settings = Settings(run, {"dataset": piles.arrays(folder / "images.npz")}, top=5)
+        settings = settings if name == "a" else Settings(run, settings.images, top=5, method=name)
+        explain_dataset(open_work(settings), folder / name)
+    strip = np.random.default_rng(0).integers(0, 256, (10, 500, 3), np.uint8)
+    (folder / "strips").mkdir()
+    Image.fromarray(strip).save(folder / "strips" / "strip.png")
+    explain_dataset(open_work(Settings(run, {"files": [str(folder / "strips")]})), folder / "strip-out")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def open_page(browser):
+    opened = []
+
+    def open_at(address, width=1280):
+        page = browser.new_page(viewport={"width": width, "height": 900})
+        page.asked = []
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.goto(address)
+        opened.append(page)
+        return page
+
+    yield open_at
+    for page in opened:
+        assert [url for url in page.asked if not url.startswith(("data:", "file:"))] == []
+        assert len([url for url in page.asked if url.startswith("file:")]) == 1
+        page.close()
+
+
+def widths(page, selector):
+    return page.eval_on_selector_all(selector, "all => all.map(e => e.getBoundingClientRect().width)")
+
+
+def test_an_address_with_a_fragment_opens_on_that_image(out, open_page):
+    address = write_page(out / "a").as_uri()
+    first = open_page(address)
+    cards = first.eval_on_selector_all(".card", "all => all.map(card => card.id)")
+    links = first.eval_on_selector_all(".card header a", "all => all.map(link => link.getAttribute('href'))")
+    assert links == [f"#{card}" for card in cards]
+    page = open_page(f"{address}#{cards[-2]}")
+    top, bottom = page.eval_on_selector(f"#{cards[-2]}", "e => [e.getBoundingClientRect().top, innerHeight]")
+    assert 0 <= top < bottom
+    assert page.evaluate("document.querySelector('.card:target').id") == cards[-2]
+
+
+def test_a_click_shows_a_map_large_beside_its_image_and_names_the_card_in_the_address(out, open_page):
+    page = open_page(write_page(out / "a").as_uri())
+    card = page.locator(".card").nth(1)
+    small = card.locator(".epistemic .stage").bounding_box()["width"]
+    card.locator(".epistemic .stage").click()
+    shown = page.locator("#larger figure")
+    assert [figure.get_attribute("class") for figure in shown.all()] == ["plain", "epistemic"]
+    left, right = (figure.locator(".stage").bounding_box() for figure in shown.all())
+    assert left["x"] + left["width"] <= right["x"]
+    assert right["width"] > 2 * small
+    assert page.url.endswith(f"#{card.get_attribute('id')}")
+    page.keyboard.press("Escape")
+    assert not page.locator("#larger").is_visible()
+    card.locator(".contrast .stage").focus()
+    page.keyboard.press("Enter")
+    assert page.locator("#larger .contrast").is_visible()
+
+
+def test_the_map_fades_and_the_image_comes_back(out, open_page):
+    page = open_page(write_page(out / "a").as_uri())
+    read = "e => [getComputedStyle(e.querySelector('img')).opacity, getComputedStyle(e, '::before').filter]"
+    assert page.eval_on_selector(".epistemic .stage", read) == ["0.9", "grayscale(1) brightness(0.505)"]
+    page.locator("#opacity").fill("0")
+    assert page.eval_on_selector(".epistemic .stage", read) == ["0", "grayscale(1) brightness(1)"]
+
+
+def test_total_and_outlines_are_shown_as_asked(out, open_page):
+    page = open_page(write_page(out / "a").as_uri())
+    assert page.locator(".card figure.total:visible").count() == 0
+    page.locator("#total").check()
+    assert page.locator(".card figure.total:visible").count() == 5
+    assert page.locator(".outlines:visible").count() > 0
+    page.locator("#outlines").uncheck()
+    assert page.locator(".outlines:visible").count() == 0
+
+
+def test_maps_are_large_and_nothing_sticks_out_at_both_widths(out, open_page):
+    address = write_page(out / "a", beside=out / "grad").as_uri()
+    for width in (1280, 390):
+        page = open_page(address, width)
+        assert page.evaluate("document.documentElement.scrollWidth") == width
+        assert min(widths(page, ".card figure:not(.total) .stage")) > SMALLEST
+        assert len({round(found) for found in widths(page, ".card")}) == 1  # one column: no holes between cards
+
+
+def test_a_strip_is_no_line(out, open_page):
+    address = write_page(out / "strip-out").as_uri()
+    for width in (1280, 390):
+        stages = open_page(address, width).locator(".card figure:not(.total) .stage").all()
+        boxes = [stage.bounding_box() for stage in stages]
+        assert min(box["height"] for box in boxes) >= 40
+        assert min(box["width"] for box in boxes) > 300
