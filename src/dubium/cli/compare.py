@@ -9,7 +9,6 @@ import typer
 
 from dubium.choices import DEMO, RANKING
 from dubium.cli import _options as o
-from dubium.cli._progress import stage_bars
 from dubium.cli._tables import print_json
 from dubium.errors import OptionError, UnknownNameError
 from dubium.folder_lock import own_folder
@@ -73,6 +72,7 @@ def compare(
     with both. For two methods, name the same posterior twice: dubium compare demo demo --methods ua-backprop,grad.
     Options about the posterior hold for both sides, those that end with -b for B instead.
     """
+    from dubium.cli._progress import stage_bars
     from dubium.report.compare import write_comparison
     from dubium.run import Settings, explain_dataset, open_results, open_work
     from dubium.run.store import has_results

@@ -9,7 +9,6 @@ import typer
 from dubium.choices import RANKING
 from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
-from dubium.cli._progress import stage_bars
 from dubium.cli._tables import MOST_LISTED, exit_if_skipped, print_json, print_most_uncertain, row_json
 from dubium.folder_lock import own_folder
 
@@ -73,6 +72,7 @@ def explain(
         rescale=rescale,
         vae=vae and str(vae.resolve()),
     )
+    from dubium.cli._progress import stage_bars
     from dubium.report import write_page, write_pngs
     from dubium.run import Settings, explain_dataset, open_work
 

@@ -8,7 +8,6 @@ import typer
 
 from dubium.choices import RANKING
 from dubium.cli import _options as o
-from dubium.cli._progress import stage_bars
 from dubium.cli._tables import exit_if_skipped, print_json, print_most_uncertain, row_json
 from dubium.folder_lock import own_folder
 
@@ -40,6 +39,7 @@ def uncertainty(
     """Score images without explaining them: a forward pass each. With --json, one line per image, in their order."""
     named_posterior = o.posterior_settings(run, posterior, weights, mean, std, network_output, data_config)
     named_images = o.image_settings(run, images, dataset)
+    from dubium.cli._progress import stage_bars
     from dubium.report import write_page
     from dubium.run import Settings, explain_dataset, open_work
 
