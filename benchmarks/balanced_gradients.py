@@ -1,6 +1,6 @@
 """Complete FullGrad or balanced gradients (LibraGrad, arXiv:2411.16760) on a small vision transformer?
 
-    python -m benchmarks.balanced_gradients OUT [--images 20000] [--epochs 3]
+    python -m benchmarks.balanced_gradients OUT [--images 20000] [--epochs 3] [--judged 60]
 
 Trains three transformers on MNIST in patches of 4 x 4 (seeds 0, 1, 2), and judges UA-Backprop with four relevances by
 symmetric relevance gain and by planted patches. OUT keeps weights and results; a killed run goes on.
@@ -165,6 +165,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--images", type=int, default=20000)
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--judged", type=int, default=60, help="images on which maps are judged")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -175,7 +176,8 @@ def main() -> None:
         print("accuracy", [(network(x).argmax(1) == labels).double().mean().item() for network in networks])
     methods = tuple(LabelledMethod(label, "ua-backprop", {"relevance": how}) for label, how in RELEVANCES.items())
     methods += parse_methods(["blur-path"], 1)
-    for name, settings in {"removal": {"images": 60, "remove": ("blur", "mean"), "steps": 50}, "anomaly": {}}.items():
+    judged = {"images": options.judged, "candidates": 1000}
+    for name, settings in {"removal": {**judged, "remove": ("blur", "mean"), "steps": 20}, "anomaly": judged}.items():
         evaluation = Evaluation(networks, data, methods, ("epistemic",), options.out / name, posterior_name="small ViT")
         protocol = PROTOCOLS[name]
         found = protocol.evaluate(evaluation, protocol.options("cpu", data, **settings))

@@ -6,6 +6,7 @@ its own.
 """
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,8 @@ ABOUT: dict[str, dict[str, Any]] = {
 }
 """The networks: architecture, and the test accuracy of all together."""
 
-TAGS = {"mnist-11": "100-images"}
-"""The networks that `dubium reproduce` has too, on more images."""
+SAME_NETWORKS = ("mnist-11", "cifar10-resnet20", "cifar100-resnets")
+"""Those that `dubium reproduce` takes too; here they have more images."""
 
 
 def copy_result(path: Path, results: Path) -> Path | None:
@@ -55,13 +56,15 @@ def copy_result(path: Path, results: Path) -> Path | None:
         method: {metric: found[metric] for metric in METRICS if metric in found}
         for method, found in summary["results"].items()
     }
-    name = f"{protocol}-{dataset}@{TAGS.get(run, run)}"
+    tag = f"{settings['images']}-images" if run in SAME_NETWORKS else run
+    name = f"{protocol}-{dataset}@{tag}"
     content = {
         "job": name,
         "entry": protocol,
         "command": f"python -m benchmarks.auto.final OUT {run} {dataset} {protocol}",
         "scale": "cpu",
         "seed": settings["seed"],
+        "commit": storing_commit(path),
         "machine": {"processor": "AMD EPYC", "cores": 2, "threads": settings["threads"]},
         "protocol": protocol,
         "settings": {**settings, "posterior": {**ABOUT[run], "members": settings["members"]}},
@@ -73,6 +76,12 @@ def copy_result(path: Path, results: Path) -> Path | None:
     }
     write_json(results / f"{name}.json", content)
     return results / f"{name}.json"
+
+
+def storing_commit(path: Path) -> str:
+    """The commit that stored the result."""
+    command = ["git", "-C", str(ROOT), "log", "-1", "--format=%h", "--abbrev=12", "--", str(path)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def is_kept(row: dict[str, Any]) -> bool:

@@ -6,8 +6,8 @@ from torch import nn
 
 import dubium
 from dubium import errors
+from dubium._methods import options_of
 from dubium.attribution import ATTRIBUTORS, CONTROLS, RELEVANCES
-from dubium.attribution._resolve import options_of
 from dubium.registry import RECOMMENDED, SCALED
 from tests.networks import ensemble, images, randomised, small_cnn
 from tests.oracles import relative_l1

@@ -2,6 +2,7 @@ import copy
 import warnings
 from collections import UserDict
 from functools import partial
+from importlib import import_module
 
 import pytest
 import torch
@@ -11,14 +12,15 @@ from torch import nn
 
 import dubium
 from dubium import errors
-from dubium.attribution import CONTROLS, _prepared_fullgrad, fullgrad
-from dubium.attribution._prepared_fullgrad import keep_passes
+from dubium.attribution import CONTROLS, fullgrad
+from dubium.attribution.fullgrad import keep_passes
 from dubium.models import Normalized
 from dubium.softmax_share import tau1_for
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
 from tests.oracles import fullgrad_map, relative_l1, ua_backprop_maps
 
 KINDS = ("total", "aleatoric", "epistemic")
+FULLGRAD_MODULE = import_module("dubium.attribution.fullgrad")  # the package exports the function of that name
 
 
 def oracle_relevance(rescale):
@@ -158,7 +160,7 @@ def test_maps_do_not_depend_on_how_many_networks_pass_ahead(monkeypatch):
     networks, x = ensemble(small_cnn, 3), images(2)
     expected = dubium.explain(networks, x)
     for most in range(3):
-        monkeypatch.setattr(_prepared_fullgrad, "keep_passes", lambda *args, most=most: keep_passes(*args)[:most])
+        monkeypatch.setattr(FULLGRAD_MODULE, "keep_passes", lambda *args, most=most: keep_passes(*args)[:most])
         found = dubium.explain(networks, x)
         torch.testing.assert_close(found.maps, expected.maps, rtol=1e-5, atol=1e-7)
         torch.testing.assert_close(found.members, expected.members)
@@ -168,7 +170,7 @@ def test_a_mistake_in_a_kept_forward_pass_is_not_hidden_by_a_slower_way(monkeypa
     def broken(*_args, **_options):
         raise ZeroDivisionError("a mistake of ours")
 
-    monkeypatch.setattr(_prepared_fullgrad, "FullGradPass", broken)
+    monkeypatch.setattr(FULLGRAD_MODULE, "FullGradPass", broken)
     with pytest.raises(errors.NetworkError, match=r"Network 0.*a mistake of ours"):
         dubium.explain(ensemble(small_cnn), images(2))
 

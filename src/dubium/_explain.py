@@ -7,13 +7,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium._methods import choose_method
-from dubium.attribution._autograd.rules import RULES
-from dubium.attribution._budget import parse_memory
-from dubium.attribution._completeness import warn_if_incomplete
+from dubium.attribution._budget import keep_freed_memory
+from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_MEMORY, Context, report_nothing
 from dubium.attribution._prepared import predict_logits
-from dubium.attribution.fullgrad import fullgrad_gap
-from dubium.checks import check_images, check_kinds, check_posterior
+from dubium.checks import check_images, check_kinds, check_posterior, parse_memory
 from dubium.explanation import Explanation, describe
 from dubium.networks.borrow import borrow_networks
 from dubium.networks.class_choice import check_class_names, check_pair
@@ -81,13 +79,15 @@ def explain(
     check_images(x)
     kinds, context = check_kinds(kinds), Context(parse_memory(memory), seed, progress or report_nothing)
     how = choose_method(method, options, x.shape[1])
-    two, images = check_pair(pair, class_names), x.detach() if keep_images else None
+    two = None if pair is None else check_pair(pair, class_names)
+    shown: dict[str, Any] = {"images": x.detach() if keep_images else None}
     with borrow_networks(posterior, x, kinds, output=output, gradients=how.needs_gradients, pair=two) as (networks, x):
         logits, maps, extras, used = how.attribute(networks, x, kinds, context)
-        if how.uses_fullgrad and (others := networks.with_other_operations(RULES)):
-            warn_if_incomplete(others, x, context.memory)
-    names, used = check_class_names(class_names, logits.shape[-1], two), {**used, **({"pair": two} if two else {})}
-    shown = {"images": images, "class_names": names}
+        if how.uses_fullgrad and networks.passes.operations:
+            warn_if_incomplete(networks, networks.passes.operations, x, context.memory)
+    if class_names is not None:
+        shown["class_names"] = check_class_names(class_names, logits.shape[-1], two)
+    used = {**used, "pair": two} if two else used
     return assemble(logits, x, kinds, maps=maps, extras=extras, method=how.name, options=describe(used), **shown)
 
 
@@ -114,6 +114,7 @@ def uncertainty(
     """
     check_images(x)
     kinds, limit = check_kinds(kinds), parse_memory(memory)
+    keep_freed_memory()
     with borrow_networks(posterior, x, kinds, output=output, layers=False, gradients=False) as (networks, x):
         logits = predict_logits(networks, x, limit)
     return assemble(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})

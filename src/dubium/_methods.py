@@ -1,27 +1,34 @@
 """What a method does with a posterior: UA-Backprop goes through each network's logits, all others explain the
 uncertainty of all networks together."""
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from dubium.attribution._budget import check_gradient_memory, is_large
+from dubium.attribution import ATTRIBUTORS, CONTROLS, PREPARATIONS, RELEVANCES
+from dubium.attribution._budget import is_large, prepare_gradients
 from dubium.attribution._context import Context
-from dubium.attribution._prepared import predict_logits
-from dubium.attribution._resolve import Method, check_options, resolve_method
+from dubium.attribution._own_methods import find_attributor
+from dubium.attribution._prepared import CONTEXT, Method, PlainRelevance, predict_logits
 from dubium.attribution._scaling import scale_to_scores
-from dubium.checks import check_maps
+from dubium.checks import check_maps, check_number
 from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.posteriors.stack import stack
-from dubium.registry import ATTRIBUTORS, AUTO, CONTROLS, RECOMMENDED, REGISTERED, RELEVANCES, UA_BACKPROP, method_names
+from dubium.registry import AUTO, RECOMMENDED, REGISTERED, SCALED, UA_BACKPROP, method_names
 from dubium.shares import UncertaintyTarget, class_shares
-from dubium.types import KINDS, Images, Kind, Logits, Maps, Posterior
-from dubium.ua_backprop import UA_DEFAULTS, UABackpropOptions, ua_backprop, ua_options
+from dubium.types import KINDS, Attributor, Images, Kind, Logits, Maps, Posterior
+from dubium.ua_backprop import COLOUR_TAUS, GREY_TAUS, UABackpropOptions, ua_backprop
 
 FULLGRAD = "fullgrad"
+UA_DEFAULTS: Mapping[str, Any] = {"tau1": None, "tau2": None, "normalize": True, "classes": "all", "of": "logits"}
+OUTPUTS = ("logits", "log-probs")
+CHECKED = {"tau1": ["auto"], "tau2": [], "classes": ["all", "auto"]}
+"""Options that are numbers above 0, or one of these words; None stands for the default."""
+REQUIRED = object()
+"""The default of an option that has none."""
 
 
 class PosteriorMaps(NamedTuple):
@@ -45,11 +52,12 @@ class ThroughLogits:
     needs_gradients: bool = True
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
-        for network in networks if is_large(x) else ():
-            check_gradient_memory(network, x, context.memory)
+        prepare_gradients(networks, x, context.memory)
         explained = LogProbNetworks(networks) if self.options.of == "log-probs" else networks
-        relevance = self.relevance.prepare(explained, x, context)
-        options = self.options.for_classes(relevance.logits.shape[-1], x.shape[1])
+        relevance = self.relevance.prepare(self.relevance, explained, x, context)
+        options = self.options
+        if options.tau1 == "auto":
+            options = options.for_classes(relevance.logits.shape[-1], x.shape[1])
         maps, extras = ua_backprop(relevance, x, kinds, options, context)
         described = {"relevance": self.given, **vars(options), **self.relevance.options}
         if options.of == "logits":
@@ -81,8 +89,8 @@ class OnUncertainty:
     needs_gradients: bool  # whether flat maps come of networks that cut the gradient
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
-        if self.needs_gradients and is_large(x):
-            check_gradient_memory(stack(networks), x, context.memory)
+        measured = [stack(networks)] if self.needs_gradients and is_large(x) else []
+        prepare_gradients(measured, x, context.memory)
         logits = predict_logits(networks, x, context.memory)
         if len(x) == 0:
             return PosteriorMaps(logits, x.new_zeros(0, len(kinds), *x.shape[2:]), {}, self.method.options)
@@ -97,13 +105,14 @@ class OnUncertainty:
 def choose_method(method: object, options: Mapping[str, Any], channels: int) -> ThroughLogits | OnUncertainty:
     """The method that a user named or gave, with its options checked."""
     method = RECOMMENDED if isinstance(method, str) and method == AUTO else method
-    if isinstance(method, str) and method not in method_names() and ":" not in method:
-        raise UnknownNameError(unknown("method", method, method_names()))
     if not isinstance(method, str) or method != UA_BACKPROP:
+        is_name = isinstance(method, str) and ":" not in method
+        if is_name and method not in ATTRIBUTORS and method not in REGISTERED:
+            raise UnknownNameError(unknown("method", method, method_names()))
         own = resolve_method(method, ATTRIBUTORS, "method", options)
         is_known = own.name in ATTRIBUTORS and own.name not in CONTROLS  # what a user's function needs is not known
         return OnUncertainty(own, own.name, own.name == FULLGRAD, is_known)
-    given = options.get("relevance", "fullgrad")
+    given = options.get("relevance", FULLGRAD)
     relevance = resolve_method(given, RELEVANCES, "relevance", {})
     known = {"relevance": None, **UA_DEFAULTS, **relevance.options, "rescale": None}  # only FullGrad has rescale
     check_options(UA_BACKPROP, known, options)
@@ -112,30 +121,46 @@ def choose_method(method: object, options: Mapping[str, Any], channels: int) -> 
     return ThroughLogits(replace(relevance, options=relevance_options), given, chosen, relevance.name == FULLGRAD)
 
 
-def register_method(name: str, function: Any, *, replace: bool = False) -> None:
-    """Give a method of your own a name, which `explain`, `evaluate` and `methods()` then know, in this process.
+def ua_options(given: Mapping[str, Any], channels: int) -> UABackpropOptions:
+    """The options that were given, checked, and the paper's for the rest."""
+    tau1, tau2 = GREY_TAUS if channels == 1 else COLOUR_TAUS
+    chosen: dict[str, Any] = {**UA_DEFAULTS, "tau1": tau1, "tau2": tau2}
+    for name, value in given.items():
+        if name in CHECKED and value is not None:
+            check_number(name, value, whole=name == "classes", words=CHECKED[name])
+        chosen[name] = chosen[name] if name in CHECKED and value is None else value
+    if chosen["of"] not in OUTPUTS:
+        raise UnknownNameError(unknown("output that UA-Backprop explains", chosen["of"], OUTPUTS))
+    return UABackpropOptions(**chosen)
 
-    On the command line, name it `package.module:function` instead.
 
-    Args:
-        name: letters, digits and `-_.`, and not that of another method.
-        function: `(network, x, target, *, options...) -> maps`, a Captum class or object.
-        replace: whether an earlier method of that name, registered likewise, is replaced.
+def resolve_method(what: object, table: Mapping[str, Attributor], noun: str, options: Mapping[str, Any]) -> Method:
+    """The method of the table that is called `what`, or `what` itself if it is one, with its options."""
+    known = what if isinstance(what, str) and what in table else None
+    known = next((name for name, function in table.items() if what is function), known)
+    found = (known, table[known]) if known is not None else find_attributor(what)
+    if found is None:
+        raise UnknownNameError(unknown(noun, what, table))
+    name, function = found
+    defaults = options_of(function)
+    if noun == "method":  # the options of a relevance are UA-Backprop's too
+        check_options(name, defaults, options)
+    prepare = PREPARATIONS.get(known, PlainRelevance) if known is not None else PlainRelevance
+    return Method(name, function, {**defaults, **options}, prepare, name in SCALED and name in table)
 
-    >>> def brightness(network, x, target):
-    ...     return x.sum(1)[:, None].expand(-1, target(network(x)).shape[1], -1, -1)
-    >>> register_method("brightness", brightness, replace=True)
-    >>> import dubium, dubium.data
-    >>> dubium.explain(dubium.load_posterior("demo"), dubium.data.load("demo").batch([0]), method="brightness").method
-    'brightness'
-    """
-    if not re.fullmatch(r"[\w.-]+", name):
-        raise OptionError(f"The method's name is {name!r}; letters, digits, '-', '_' and '.' are needed.")
-    if name in method_names() and not (replace and name in REGISTERED):
-        raise OptionError(f"There is a method called {name!r} already. Choose another name.")
-    if isinstance(function, str) or not callable(getattr(function, "attribute", function)):
-        raise OptionError(
-            f"The method {name!r} is a {type(function).__name__}; a function or a Captum class is needed."
-        )
-    resolve_method(function, {}, "relevance", {})  # raises what is wrong with its signature
-    REGISTERED[name] = function
+
+def options_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """A method's own options and their defaults."""
+    parameters = inspect.signature(function).parameters.values()
+    options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != CONTEXT}
+    return {name: REQUIRED if default is inspect.Parameter.empty else default for name, default in options.items()}
+
+
+def check_options(name: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Whether a method has these options, and is given those that have no default."""
+    for option in given:
+        if option not in known:
+            raise UnknownNameError(unknown(f"option of {name!r}", option, known))
+    missing = [option for option, default in known.items() if default is REQUIRED and option not in given]
+    if missing:
+        raise OptionError(f"{name} needs the option {', '.join(missing)}. It takes {', '.join(known)}.")

@@ -28,6 +28,8 @@ from dubium.errors import (
 )
 from dubium.types import KINDS, Kind, Logits, Posterior
 
+UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
+
 
 def check_images(x: object) -> None:
     if isinstance(x, Mapping):
@@ -137,29 +139,6 @@ def name_network(index: int, x: Tensor) -> Iterator[None]:
         ) from error
 
 
-def check_output(logits: object, index: int, images: int) -> Tensor:
-    """The output of network `index`, if it is logits (B, K)."""
-    if not isinstance(logits, Tensor):
-        raise OutputError(
-            f"Network {index} returned a {type(logits).__name__}; a tensor of logits (B, K) is needed. "
-            "Say what to take with output=."
-        )
-    if logits.ndim != 2 or len(logits) != images:
-        hint = " One logit an image: output='sigmoid'." if logits.shape == (images,) else ""
-        raise OutputError(
-            f"Network {index} returned shape {tuple(logits.shape)} for {number(images, 'image')}; "
-            f"(B, K) = ({images}, K) is needed.{hint} Segmentation and regression are not supported yet."
-        )
-    if not logits.is_floating_point():
-        raise OutputError(f"Network {index} returned {logits.dtype}; floating-point logits are needed.")
-    if logits.shape[1] < 2:
-        raise OutputError(
-            f"Network {index} has K = {logits.shape[1]} outputs; at least two classes are needed. If it is the logit z "
-            "of a sigmoid: output='sigmoid' takes it as the classes (0, z). Regression is not supported yet."
-        )
-    return logits
-
-
 def check_logits(by_network: Iterable[Tensor], expected: int) -> Logits:
     """The logits of all networks, if there are as many as expected, of the same classes, and finite."""
     found: list[Tensor] = []
@@ -200,6 +179,21 @@ def check_kinds(kinds: object) -> tuple[Kind, ...]:
     if not chosen:
         raise OptionError(f"kinds is empty; give at least one of {', '.join(KINDS)}.")
     return tuple(kind for kind in dict.fromkeys(chosen) if kind in KINDS)
+
+
+def parse_memory(memory: int | str) -> int:
+    """Bytes, from a number or from text such as "512MiB"."""
+    try:
+        if isinstance(memory, str):
+            unit = next(unit for unit in UNITS if memory.strip().endswith(unit))
+            limit = int(float(memory.strip().removesuffix(unit)) * UNITS[unit])
+        else:
+            limit = int(memory)
+    except (ValueError, StopIteration, TypeError, OverflowError):
+        limit = 0
+    if limit <= 0:
+        raise OptionError(f"memory={memory!r} is not a size. Give a positive number of bytes, or text like '512MiB'.")
+    return limit
 
 
 def check_number(name: str, value: object, *, above: float = 0, whole: bool = False, words: Sequence[str] = ()) -> None:

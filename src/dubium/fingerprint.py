@@ -15,9 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dubium.attribution._resolve import load_function
 from dubium.data import Dataset
-from dubium.registry import AUTO, METHOD_VERSIONS, RECOMMENDED, REGISTERED, UA_BACKPROP
+from dubium.registry import AUTO, METHOD_VERSIONS, RECOMMENDED, REGISTERED, UA_BACKPROP, load_function
 from dubium.types import Posterior
 
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+")  # of an object in memory, which differs from run to run

@@ -21,14 +21,14 @@ FIGURE = "margin:0;flex:1 1 4.5em;max-width:9em"
 def explanation_html(explanation: "Explanation", *, most: int = MOST) -> str:
     """A card per image: its likeliest classes, the image if it was kept, and each kind's map over its score."""
     count, members = len(explanation.probs), len(explanation.members)
-    cards = "".join(card_html(explanation, index) for index in range(min(count, most)))
+    cards = "".join(image_card_html(explanation, index) for index in range(min(count, most)))
     more = f"<p>… and {count - most} more images, which are not shown.</p>" if count > most else ""
     about = f"<b>{escape(explanation.method)}</b>: {count} image{'s' * (count != 1)}, {members} network"
     about += f"{'s' * (members != 1)}; scores in nats{', each map on a scale of its own' * bool(explanation.maps)}"
     return f'<div style="font-size:90%"><p>{about}</p><div style="{CARDS}">{cards}</div>{more}</div>'
 
 
-def card_html(explanation: "Explanation", index: int) -> str:
+def image_card_html(explanation: "Explanation", index: int) -> str:
     """One image's prediction, picture and maps."""
     image = None if explanation.images is None else torch.as_tensor(explanation.images[index])
     parts = [] if image is None else [figure_html(picture(image), "image", f"image {index}")]

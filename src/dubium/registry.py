@@ -1,5 +1,6 @@
 """The methods that `explain(..., method=)` takes. No torch here: the command line lists them without importing it."""
 
+from importlib import import_module
 from typing import Any
 
 UA_BACKPROP = "ua-backprop"
@@ -48,7 +49,7 @@ RECOMMENDED = "blur-path"
 
 PLAIN_PREPARATION = "dubium.attribution._prepared:PlainRelevance"
 PREPARATIONS: dict[str, str] = {
-    "fullgrad": "dubium.attribution._prepared_fullgrad:PreparedFullGrad",
+    "fullgrad": "dubium.attribution.fullgrad:PreparedFullGrad",
 }
 """Relevances that UA-Backprop can have faster than by calls of their functions."""
 
@@ -59,3 +60,9 @@ REGISTERED: dict[str, Any] = {}
 def method_names() -> tuple[str, ...]:
     """The names that `explain(..., method=)` takes."""
     return UA_BACKPROP, AUTO, *ATTRIBUTORS, *REGISTERED
+
+
+def load_function(path: str) -> Any:
+    """The function that is defined at "package.module:name"."""
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)

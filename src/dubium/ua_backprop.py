@@ -1,18 +1,15 @@
 """z -> x: UA-Backprop (Wang et al., CVPR 2023). Shares of the uncertainty, carried to pixels by relevance maps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._prepared import ClassWeights, PreparedRelevance
-from dubium.checks import check_number
 from dubium.class_sampling import sample_classes
-from dubium.errors import lookup
 from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share, tau1_for
 from dubium.types import KINDS, Attribution, Images, Kind, Maps, Progress
@@ -43,24 +40,9 @@ class UABackpropOptions:
         return replace(self, tau1=tau1_for(classes, paper_taus(channels)[0])) if self.tau1 == "auto" else self
 
 
-UA_DEFAULTS: Mapping[str, Any] = {"tau1": None, "tau2": None, "normalize": True, "classes": "all", "of": "logits"}
-OUTPUTS = ("logits", "log-probs")
-
-
 def paper_taus(channels: int) -> tuple[float, float]:
+    """`tau1` and `tau2` of the paper."""
     return GREY_TAUS if channels == 1 else COLOUR_TAUS
-
-
-def ua_options(options: Mapping[str, Any], channels: int) -> UABackpropOptions:
-    """The options that were given, checked, and the paper's for the rest."""
-    chosen = {**UA_DEFAULTS, **options}
-    for tau, default in zip(("tau1", "tau2"), paper_taus(channels), strict=True):
-        chosen[tau] = default if chosen[tau] is None else chosen[tau]
-        check_number(tau, chosen[tau], words=["auto"] if tau == "tau1" else [])
-    chosen["classes"] = "all" if chosen["classes"] is None else chosen["classes"]
-    check_number("classes", chosen["classes"], whole=True, words=["all", "auto"])
-    lookup("output that UA-Backprop explains", dict.fromkeys(OUTPUTS), chosen["of"])
-    return UABackpropOptions(**chosen)
 
 
 def ua_backprop(

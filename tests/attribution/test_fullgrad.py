@@ -8,7 +8,8 @@ from torch.nn import functional as F
 
 import dubium
 from dubium.attribution import Context, fullgrad
-from dubium.attribution._layout import CHANNELS_FIRST, CHANNELS_LAST, layout_of
+from dubium.attribution._biases import CHANNELS_FIRST, CHANNELS_LAST, layout_of
+from dubium.attribution._fullgrad_terms import as_maps
 from dubium.attribution.fullgrad import FullGradPass
 from dubium.models import Normalized, cifar_resnet, cnn, resnet18
 from dubium.models.normalized import Normalise
@@ -351,7 +352,7 @@ def test_a_term_on_tokens_lies_where_its_patch_is():
     layout = layout_of((2, 13, 8), channels_last=False, sizes={(3, 4): None})
     gradient = torch.zeros(1, 1, 2, 13, 8)
     gradient[0, 0, 1, 1 + 4 * 2 + 3, 5] = 1  # row 2, column 3
-    assert layout.as_maps(gradient)[0, 1, :, :, 0].sum(-1).nonzero().tolist() == [[2, 3]]
+    assert as_maps(gradient, layout)[0, 1, :, :, 0].sum(-1).nonzero().tolist() == [[2, 3]]
 
 
 def test_a_users_own_activation_module_is_seen():

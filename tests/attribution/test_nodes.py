@@ -50,7 +50,9 @@ def test_rules_fire_on_every_node(name, batch, left_to_autograd):
     assert expected <= {name for name, count in fired.items() if count}
 
 
-@pytest.mark.parametrize("hidden", ["_saved_weight", "_saved_mat2", "next_functions", "_input_metadata"])
+@pytest.mark.parametrize(
+    "hidden", ["_saved_weight", "_saved_stride", "_saved_mat2", "next_functions", "_input_metadata"]
+)
 @pytest.mark.parametrize("rescale", ["reference", "none"])
 def test_maps_are_the_same_where_torch_does_not_show_an_attribute(hidden, rescale, monkeypatch):
     networks, x = ensemble(small_cnn), images(2)

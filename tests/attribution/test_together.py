@@ -4,8 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dubium.attribution._prepared_fullgrad import keep_passes, maps_together
-from dubium.attribution.fullgrad import fullgrad
+from dubium.attribution.fullgrad import fullgrad, keep_passes, maps_together
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
 
 

@@ -113,8 +113,10 @@ def test_hooks_on_layers_see_tensors_of_every_sample(posterior, x):
             handle.remove()
 
 
-def test_it_is_explained_and_its_maps_sum_to_the_scores(posterior, x):
+def test_its_own_networks_are_explained_and_maps_sum_to_the_scores(posterior, x):
     result = dubium.explain(posterior, x)
+    members = torch.stack([network(x).softmax(-1) for network in as_posterior(posterior)]).detach()
+    torch.testing.assert_close(result.members, members, rtol=1e-6, atol=1e-9)
     for kind, maps in result.maps.items():
         torch.testing.assert_close(maps.sum((1, 2)), result.scores[kind], rtol=1e-9, atol=1e-12)
 

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from dubium.data import Dataset
+from dubium.evaluation.shards import ShardStore
 from dubium.reproduce import strategies
 from dubium.reproduce.own_jobs import strategy_labels
 from dubium.reproduce.strategies import (
@@ -18,6 +19,7 @@ from dubium.reproduce.strategies import (
     two_copies_objective,
     weighted_objective,
 )
+from dubium.training.loop import network_for
 from dubium.training.recipe import Recipe
 
 
@@ -80,6 +82,25 @@ def test_blurred_copies_differ_in_the_highest_pixels_only(watched, monkeypatch):
     x, blurred = watched[0][0].images.chunk(2, 1)
     assert torch.equal(x[:, :, 1:], blurred[:, :, 1:])
     assert (x[:, :, 0] != blurred[:, :, 0]).all()
+
+
+def test_strategies_of_a_seed_share_their_ensemble(tmp_path, monkeypatch):
+    calls = []
+
+    def train_on(trial, data, objective=None):
+        calls.append(trial.seed)
+        return network_for(trial.recipe, trial.seed).eval()
+
+    monkeypatch.setattr(strategies, "train_on", train_on)
+    recipe = Recipe("cnn", {"classes": 2, "filters": 2, "units": 4, "size": 8}, epochs=1)
+    stored = trial()._replace(recipe=recipe, store=ShardStore.open(tmp_path, {}))
+    first, again = strategies.data_ensemble(stored), strategies.data_ensemble(stored)
+    alone = strategies.data_ensemble(stored._replace(store=None))
+    assert len(calls) == 2 * strategies.MEMBERS  # once with the store, once without
+    x = dataset(6).images
+    for one, two, three in zip(first, again, alone, strict=True):
+        assert torch.equal(one(x), three(x))
+        assert torch.equal(two(x), three(x))
 
 
 def test_weighted_objective():

@@ -29,7 +29,7 @@ class Server:
     def __init__(self, process, port, temporary):
         self.process, self.port, self.temporary = process, port, temporary
 
-    def request(self, method, path, body=None, *, timeout=120, **headers):
+    def request(self, method, path, body=None, *, timeout=600, **headers):
         """Status and body of one request; headers by name, `_` for `-`."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
@@ -77,6 +77,11 @@ class Server:
         text = Path(f"/proc/{self.process.pid}/status").read_text()
         return 1024 * int(next(line for line in text.splitlines() if line.startswith("VmHWM")).split()[1])
 
+    def processor_seconds(self):
+        """How long the process has computed: on a busy machine far less than has passed."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def is_alive(self):
         return self.process.poll() is None and self.request("GET", "/config")[0] == 200
 
@@ -96,6 +101,6 @@ def explorer(folder, *, end=signal.SIGINT, images=4):
             assert f"http://127.0.0.1:{port}" in said, said
             yield Server(process, port, temporary)
             process.send_signal(end)
-            process.wait(60)
+            process.wait(600)
         finally:
             process.kill()

@@ -16,7 +16,7 @@ from tests.browser import chromium
 
 pytest.importorskip("gradio", reason="the explorer needs the extra 'web'")
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser is driven by playwright")
-PATIENCE = 60_000  # milliseconds
+PATIENCE = 600_000  # milliseconds
 
 
 def free_port():

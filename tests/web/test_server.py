@@ -79,9 +79,11 @@ def test_a_small_file_of_many_pixels_is_made_smaller_and_bounded_in_memory(serve
     numbers = functions(server)
     path = json.loads(server.upload("big.png", png(5000))[1])[0]
     file = {"path": path, "meta": {"_type": "gradio.FileData"}, "orig_name": "big.png"}
+    before = server.processor_seconds()
     assert server.call(numbers["upload"], [file], "big")["success"]
     found = server.call(numbers["success"], [*CONTROLS, ""], "big")
     assert "512 × 512 pixels" in found["output"]["data"][2]
+    assert server.processor_seconds() - before < 60  # it is about 3
     assert server.peak_memory() < MEMORY
     path = json.loads(server.upload("huge.png", png(5200))[1])[0]
     found = server.call(numbers["upload"], [{**file, "path": path, "orig_name": "huge.png"}], "big")

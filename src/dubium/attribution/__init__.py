@@ -1,8 +1,10 @@
 """Attribution methods: `(network, x, target, **options) -> maps`, vectorised over targets, one module each."""
 
+from collections.abc import Callable
+
 from dubium import registry
 from dubium.attribution._context import Context
-from dubium.attribution._resolve import load_function
+from dubium.attribution._prepared import PreparedRelevance
 from dubium.attribution.blur_ig import blur_ig
 from dubium.attribution.blur_path import blur_path
 from dubium.attribution.clue import clue
@@ -23,7 +25,7 @@ from dubium.attribution.smooth_random import smooth_random
 from dubium.attribution.smoothgrad import smoothgrad
 from dubium.types import Attributor
 
-ATTRIBUTORS: dict[str, Attributor] = {name: load_function(path) for name, path in registry.ATTRIBUTORS.items()}
+ATTRIBUTORS: dict[str, Attributor] = {name: registry.load_function(path) for name, path in registry.ATTRIBUTORS.items()}
 """All methods but UA-Backprop, by name."""
 
 CONTROLS: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.CONTROLS}
@@ -31,6 +33,11 @@ CONTROLS: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.
 
 RELEVANCES: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.RELEVANCES}
 """Methods that explain a logit as well as an uncertainty."""
+
+PREPARATIONS: dict[str, Callable[..., PreparedRelevance]] = {
+    name: registry.load_function(registry.PREPARATIONS.get(name, registry.PLAIN_PREPARATION)) for name in RELEVANCES
+}
+"""What prepares each of them for UA-Backprop."""
 
 __all__ = [
     "ATTRIBUTORS",

@@ -1,26 +1,18 @@
-"""The biases of a network, found by running it.
+"""The biases of a forward pass: what each is, where in the graph it acts, and where in the image it lies.
 
 Every layer is `f(v) = J_f(v) v + b`. For convolutions, BatchNorm and dense layers b is a parameter or follows from
 some; for a layer that is not positively homogeneous (GELU, GroupNorm, ...) it is implicit: `b = f(v) - J_f(v) v`.
 The input counts as a bias of its own: its term is gradient times input.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.hooks import RemovableHandle
 
 from dubium.attribution._autograd.nodes import is_copy, leads_around
-from dubium.attribution._implicit import Call, NoForwardModeError, flatten_tensors, implicit_biases, replace_tensors
-from dubium.attribution._layers import LINEAR, batch_norm_shift, closed_layers, has_known_bias, normalises_last_axis
-from dubium.attribution._layout import CHANNELS_FIRST, Layout, Size, layout_of
-from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
 from dubium.types import Images
 
@@ -35,6 +27,43 @@ DENSE, CHANNELS = "linear", "layer of channels"
 CHANNELS_FIRST_ALWAYS = frozenset([CHANNELS, "conv2d", "batch_norm", "group_norm", "instance_norm"])
 
 
+PREFIX_TOKENS = 5  # at most: a class token, a distillation token, four registers
+
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the numbers of a feature (B, ...) lie in the image: the axes of its place, all others are channels.
+
+    They are two axes, or one axis of tokens that make a grid, behind a prefix of tokens that have no place.
+    """
+
+    axes: tuple[int, ...]  # counted after the batch
+    grid: Size | None = None
+    prefix: int = 0
+
+
+CHANNELS_FIRST, CHANNELS_LAST = Layout((1, 2)), Layout((0, 1))
+
+
+def layout_of(shape: tuple[int, ...], *, channels_last: bool, sizes: Collection[Size]) -> Layout | None:
+    """The layout of a feature (B, ...), given the sizes of the feature maps that the network has made so far.
+
+    (B, C, h, w) and (B, h, w, C) are feature maps. (B, N, D), (B, heads, N, D) and (B, N, heads, D) are tokens if some
+    feature map has N pixels, or up to five fewer: those in front are class tokens and registers. A matrix of attention,
+    (B, heads, N, N), lies where its keys are: there the values are that it weighs.
+    """
+    if len(shape) == 4 and (channels_last or shape[2:] in sizes):
+        return CHANNELS_LAST if channels_last else CHANNELS_FIRST
+    for axis in {3: (1,), 4: (3, 2, 1) if shape[-1] == shape[-2] else (2, 1)}.get(len(shape), ()):
+        for prefix in range(PREFIX_TOKENS + 1):
+            for size in sizes:
+                if size[0] * size[1] > 1 and shape[axis] == size[0] * size[1] + prefix:
+                    return Layout((axis - 1,), size, prefix)
+    return CHANNELS_FIRST if len(shape) == 4 else None
+
+
 @dataclass(frozen=True)
 class Bias:
     """A bias, at one execution of one layer or operation."""
@@ -43,11 +72,6 @@ class Bias:
     channels: int  # the axis of the channels in the output
     layout: Layout | None  # where its numbers lie in the image, if they have a place there
     implicit: bool
-
-    @classmethod
-    def of_networks(cls, biases: Sequence["Bias"]) -> "Bias":
-        """The same bias in several networks."""
-        return replace(biases[0], value=torch.stack([bias.value for bias in biases]))
 
 
 class Standardised(NamedTuple):
@@ -58,26 +82,24 @@ class Standardised(NamedTuple):
     out: Tensor
 
 
+@dataclass
 class RecordedBiases:
     """The biases of a forward pass, in order of execution, and where in the graph each acts.
 
     With `spatial`, only those that have a place in the image; otherwise all, and the pass is of one image.
     """
 
-    def __init__(self, images: int, *, spatial: bool) -> None:
-        self.images, self.spatial = images, spatial
-        self.terms: list[tuple[GradientEdge, Bias]] = []
-        self.standardised: list[Standardised] = []
-        self.sizes: dict[Size, None] = {}  # of feature maps, the latest first
-        self.channels_last: dict[int, Tensor] = {}  # by identity; kept alive, so that identity means identity
+    images: int
+    spatial: bool
+    terms: list[tuple[GradientEdge, Bias]] = field(default_factory=list)
+    standardised: list[Standardised] = field(default_factory=list)
+    sizes: dict[Size, None] = field(default_factory=dict)  # of feature maps, the latest first
+    channels_last: dict[int, Tensor] = field(default_factory=dict)  # by identity; kept alive, so that it is identity
 
     def layout(self, out: Tensor) -> Layout | None:
         if out.ndim < 3 or len(out) != self.images:
             return None
-        return layout_of(tuple(out.shape), channels_last=self.is_channels_last(out), sizes=self.sizes)
-
-    def is_channels_last(self, out: Tensor) -> bool:
-        return id(out) in self.channels_last
+        return layout_of(tuple(out.shape), channels_last=id(out) in self.channels_last, sizes=self.sizes)
 
     def is_wanted(self, out: Tensor) -> bool:
         return out.is_floating_point() and (not self.spatial or self.layout(out) is not None)
@@ -86,10 +108,10 @@ class RecordedBiases:
         """A bias that acts at a tensor of the graph: of its channels, or of its shape."""
         if last and out.ndim == 4:
             self.channels_last[id(out)] = out
-        if out.requires_grad and self.is_wanted(out):
-            implicit = value.shape == out.shape and value.ndim > 1
-            bias = Bias(value, -1 if last else 1, self.layout(out), implicit)
-            self.terms.append((get_gradient_edge(out), bias))
+        if out.requires_grad and out.is_floating_point():
+            layout, implicit = self.layout(out), value.shape == out.shape and value.ndim > 1
+            if layout is not None or not self.spatial:
+                self.terms.append((get_gradient_edge(out), Bias(value, -1 if last else 1, layout, implicit)))
 
     def follow(self, name: str, inputs: Sequence[Any], out: Any) -> None:
         """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
@@ -98,12 +120,12 @@ class RecordedBiases:
         given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
         if given is None or name in RESHAPING:
             return
-        permutes = name in PERMUTING or is_permutation(given, out)
+        permutes = name in PERMUTING or (given.data_ptr() == out.data_ptr() and is_permutation(given, out))
         if permutes:
             moves_last = given.shape[1] == out.shape[3] and given.shape[2:] == out.shape[1:3]
-            last = moves_last and given.shape[2:] in self.sizes and not self.is_channels_last(given)
+            last = moves_last and given.shape[2:] in self.sizes and id(given) not in self.channels_last
         else:
-            last = self.is_channels_last(given) and name not in CHANNELS_FIRST_ALWAYS
+            last = id(given) in self.channels_last and name not in CHANNELS_FIRST_ALWAYS
         if last:
             self.channels_last[id(out)] = out
         elif not permutes and name != DENSE:
@@ -141,79 +163,7 @@ class RecordedBiases:
 
 
 def is_permutation(given: Tensor, out: Tensor) -> bool:
-    """Whether a tensor is another one with its axes in another order, as of a module that permutes."""
+    """Whether of two tensors in one place the second has the first's axes in another order, as of a module that
+    permutes."""
     axes, moved = (tuple(zip(value.stride(), value.shape, strict=True)) for value in (given, out))
-    return axes != moved and sorted(axes) == sorted(moved) and given.data_ptr() == out.data_ptr()
-
-
-@contextmanager
-def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[RecordedBiases]:
-    """Within the block, a forward pass of the network records each bias with the place of its gradient.
-
-    Layers whose function is known, and innermost modules of any kind, have one bias each. What happens outside of them
-    is recorded operation by operation.
-    """
-    recorded = RecordedBiases(images, spatial=spatial)
-    operations = OperationRecorder(recorded.is_wanted, recorded.add, recorded.follow)
-    pending: dict[nn.Module, list[Tensor | None] | list[Tensor]] = {}
-
-    def before_known(_layer: nn.Module, _args: Any) -> None:
-        operations.pause()
-
-    def after_known(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        record_known(layer, args, out)
-        operations.resume()
-
-    def record_known(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        if isinstance(layer, Normalise):
-            if out.requires_grad and len(out) == images:
-                recorded.standardised.append(Standardised(layer, args[0], out))
-            return
-        dense, has_channels = isinstance(layer, nn.Linear), isinstance(layer, (*LINEAR, _BatchNorm))
-        recorded.follow(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
-        if has_channels:
-            value = batch_norm_shift(layer) if isinstance(layer, _BatchNorm) else layer.bias
-            if isinstance(value, Tensor):
-                recorded.add(out, value.detach(), last=dense)
-
-    def before_other(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        operations.pause()
-        dependent = [value for value in flatten_tensors((args, kwargs)) if value.requires_grad]
-        call = Call(layer.forward, args, kwargs, dependent, returns_nothing=False)  # not layer(): it has hooks
-        try:  # now: a layer that works in place overwrites its input
-            values = [value.detach() for value in dependent]
-            pending[layer] = implicit_biases(call, values) if dependent else []
-        except NoForwardModeError:
-            views = [value.view_as(value) for value in dependent]
-            pending[layer] = views
-            return replace_tensors((args, kwargs), call.places, views)
-        return None
-
-    def after_other(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        recorded.follow("layer", args, out)
-        found, outputs = pending.pop(layer), flatten_tensors(out)
-        if any(value is not None and value.requires_grad for value in found):  # views of the inputs: no forward mode
-            terms = [(value, value.detach()) for value in outputs] + [(v, -v.detach()) for v in found if v is not None]
-        else:
-            terms = [(value, bias) for value, bias in zip(outputs, found, strict=False) if bias is not None]
-        for value, bias in terms:
-            recorded.add(value, bias, last=recorded.is_channels_last(value) or normalises_last_axis(layer))
-        operations.resume()
-
-    handles: list[RemovableHandle] = []
-    closed, has_operations = closed_layers(network)
-    for layer in closed:
-        if has_known_bias(type(layer)):  # type: ignore[arg-type]  # mypy takes the class for an instance
-            handles.append(layer.register_forward_pre_hook(before_known))
-            handles.append(layer.register_forward_hook(after_known))
-        else:
-            handles.append(layer.register_forward_pre_hook(before_other, with_kwargs=True))
-            handles.append(layer.register_forward_hook(after_other))
-    try:
-        if has_operations:
-            operations.start()
-        yield recorded
-    finally:
-        operations.stop()
-        for handle in handles:
-            handle.remove()
+    return axes != moved and sorted(axes) == sorted(moved)

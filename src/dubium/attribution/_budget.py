@@ -5,7 +5,7 @@ are wanted may take a quarter of it, a chunk of gradients half, a chunk of maps 
 Below the limit, chunks are as large as was fastest of all sizes that were tried (benchmarks/suite).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,38 +16,13 @@ from dubium.errors import OptionError
 from dubium.types import Images, Target
 
 CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk of a small network has so many bytes, of a large one so many rows
+KEPT_PART = 4  # this part of the memory is for graphs of forward passes that are kept until their maps are wanted
 FORWARD_IMAGES = 64  # in a plain forward pass
 FEATURES = 128  # a forward pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
 TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
 NEGLIGIBLE = 16 * 2**20  # bytes that are not counted: below, a limit is a matter of speed alone
 SMALLEST_CHUNK = 7  # features of the widest layer that are alive at once: gradients, copies, a layer's workspace
 FORWARD_FEATURES = 4  # of the widest layer in a pass without gradients
-UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
-
-
-def parse_memory(memory: int | str) -> int:
-    """Bytes, from a number or from text such as "512MiB"."""
-    try:
-        if isinstance(memory, str):
-            unit = next(unit for unit in UNITS if memory.strip().endswith(unit))
-            limit = int(float(memory.strip().removesuffix(unit)) * UNITS[unit])
-        else:
-            limit = int(memory)
-    except (ValueError, StopIteration, TypeError, OverflowError):
-        limit = 0
-    if limit <= 0:
-        raise OptionError(f"memory={memory!r} is not a size. Give a positive number of bytes, or text like '512MiB'.")
-    return limit
-
-
-def forward_batch_size(x: Images, memory: int) -> int:
-    """Images in a plain forward pass."""
-    return min(FORWARD_IMAGES, max(1, memory // (FEATURES * x[0].nbytes)))
-
-
-def kept_bytes(memory: int) -> int:
-    """Bytes for the graphs of forward passes that are kept until their maps are wanted."""
-    return memory // 4
 
 
 def map_rows(x: Images, memory: int) -> int:
@@ -58,7 +33,7 @@ def map_rows(x: Images, memory: int) -> int:
 def effect_images(network: nn.Module, x: Images, effects: int, memory: int) -> tuple[int, int]:
     """Images at a time, where each keeps so many effects of its own size, and the bytes left for their gradients."""
     kept = 2 * effects * x[0].nbytes
-    gradients = measure_cost(network, x, lambda output: output.flatten(1)).least if is_large(x) else 0
+    gradients = measure_cost(network, x).least if is_large(x) else 0
     check_memory(kept + gradients, memory, x.shape[1:])
     images = max(1, min(len(x), memory // (2 * kept), (memory - gradients) // kept))
     return images, max(memory // 2, memory - images * kept)
@@ -89,53 +64,49 @@ class Cost(NamedTuple):
     image_shape: tuple[int, ...] = ()
 
     def chunks(self, images: int, memory: int) -> tuple[int, int]:
-        """Images and targets at a time. Targets first, since they share a forward pass; parts are of equal size."""
+        """Images and targets at a time: as many as fit, targets first, since they share a forward pass; then as few as
+        the same number of parts allows, so that all are alike."""
         check_memory(self.least, memory, self.image_shape)
         limit = min(memory // 2, max(CACHE_BYTES, FAST_ROWS * self.per_row))
         targets = max(1, min(self.targets, limit // self.per_row))
         at_once = max(1, min(images, limit // (targets * self.per_row), memory // 2 // self.per_image))
-        return even_part(images, at_once), even_part(self.targets, targets)
+        return -(-images // -(-images // at_once)), -(-self.targets // -(-self.targets // targets))
 
 
-def even_part(total: int, at_most: int) -> int:
-    """The size of parts of a total: as few parts as `at_most` allows, all as small as that many parts can be."""
-    return -(-total // -(-total // at_most))
+def measure_cost(network: nn.Module, x: Images, target: Target | None = None) -> Cost:
+    """The cost of a chunk, by a pass of the first image; without a target, of gradients of all of the output.
 
-
-def measure_cost(network: nn.Module, x: Images, target: Target) -> Cost:
-    """The cost of a chunk: all layers' outputs stay for the backward pass, whose own gradients live four layers."""
-    scores, sizes = measure_outputs(network, x, target)
-    least = sum(sizes) + SMALLEST_CHUNK * max(sizes)
-    return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes), least, tuple(x.shape[1:]))
-
-
-def check_gradient_memory(network: nn.Module, x: Images, memory: int) -> None:
-    """Whether gradients at one image keep to the memory, for images that may need much."""
-    if is_large(x):
-        measure_cost(network, x, lambda output: output.flatten(1)).chunks(1, memory)
-
-
-def check_forward_memory(network: nn.Module, x: Images, memory: int) -> None:
-    """Whether a forward pass of one image keeps to the memory, for images that may need much."""
-    if is_large(x):
-        _, sizes = measure_outputs(network, x, lambda output: output)
-        check_memory(FORWARD_FEATURES * max(sizes), memory, x.shape[1:])
-
-
-def measure_outputs(network: nn.Module, x: Images, target: Target) -> tuple[Any, list[int]]:
-    """The targets of the first image, and the bytes of each innermost layer's output, and of the image."""
-    sizes = [x[:1].nbytes]
+    All layers' outputs stay for the backward pass, whose own gradients live four layers.
+    """
+    sizes = [x[:1].nbytes]  # of the image, and of each innermost layer's output
 
     def append_bytes(_layer: nn.Module, _args: Any, out: Any) -> None:
         sizes.append(out.nbytes if isinstance(out, Tensor) else 0)
 
     handles = [layer.register_forward_hook(append_bytes) for layer in network.modules() if not layer._modules]
     try:
-        scores = target_part(target, slice(1))(network(x[:1].clone()))
+        output = network(x[:1].clone())
+        scores = output.flatten(1) if target is None else target_part(target, slice(1))(output)
     finally:
         for handle in handles:
             handle.remove()
-    return scores, sizes
+    least = sum(sizes) + SMALLEST_CHUNK * max(sizes)
+    return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes), least, tuple(x.shape[1:]))
+
+
+def prepare_gradients(networks: Iterable[nn.Module], x: Images, memory: int) -> None:
+    """Check that gradients at one image keep to the memory, for images that may need much; keep what is freed."""
+    for network in networks if is_large(x) else ():
+        measure_cost(network, x).chunks(1, memory)
+    keep_freed_memory()
+
+
+def forward_batch_size(network: nn.Module, x: Images, memory: int) -> int:
+    """Images in a plain forward pass; for images that may need much, it is checked that one keeps to the memory."""
+    if is_large(x):
+        widest = measure_cost(network, x).per_row // 4
+        check_memory(FORWARD_FEATURES * widest, memory, x.shape[1:])
+    return min(FORWARD_IMAGES, max(1, memory // (FEATURES * x[0].nbytes)))
 
 
 def gradient_targets(scores: Tensor, networks: int, widest: int, memory: int) -> int:

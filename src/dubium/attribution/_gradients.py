@@ -23,9 +23,12 @@ def batched_vjp(
     """The gradient of each target at each pixel."""
     images, _ = measure_cost(network, x, target).chunks(len(x), memory)
     gradients: list[Tensor] = []
-    for part, own in split_images(x, target, images):
-        leaf, scores = scores_with_graph(network, part, own)
-        gradients.append(torch.cat([chunk for (chunk,) in gradients_at(scores, [leaf], memory)]).movedim(0, 1))
+    for start in range(0, len(x), images):
+        part, chunks = slice(start, start + images), list[Tensor]()
+        leaf, scores = forward_with_graph(network, x[part], target_part(target, part))
+        for chunk in gradients_at(scores, [leaf], memory):
+            chunks += chunk
+        gradients.append(torch.cat(chunks).movedim(0, 1))
     return torch.cat(gradients)
 
 
@@ -36,14 +39,8 @@ def split_images(x: Images, target: Target, size: int) -> Iterator[tuple[Images,
         yield x[images], target_part(target, images)
 
 
-def scores_with_graph(network: nn.Module, x: Images, target: Target) -> tuple[Images, Scores]:
-    """A copy of x, and the targets there, with a graph from one to the other."""
-    leaf, output = forward_with_graph(network, x)
-    return leaf, apply_target(target, output, leaf)
-
-
-def forward_with_graph(network: nn.Module, x: Images) -> tuple[Images, Any]:
-    """A copy of x, and the network's output there, with a graph from one to the other.
+def forward_with_graph(network: nn.Module, x: Images, target: Target | None = None) -> tuple[Images, Any]:
+    """A copy of x, and the network's output there, or a target of it, with a graph from one to the other.
 
     The parameters are frozen meanwhile, so that nothing is kept or computed for their sake.
     """
@@ -53,16 +50,17 @@ def forward_with_graph(network: nn.Module, x: Images) -> tuple[Images, Any]:
             parameter.requires_grad_(False)
         with torch.enable_grad():
             leaf = x.detach().clone().requires_grad_()
-            return leaf, network(leaf.clone())  # copied again, since a first layer may work in place
+            output = network(leaf.clone())  # copied again, since a first layer may work in place
+        return leaf, output if target is None else apply_target(target, output, leaf)
     finally:
         for parameter in learning:
             parameter.requires_grad_(True)
 
 
-def apply_target(target: Target, output: Any, leaf: Images) -> Scores:
-    """The targets of a network's output, with a graph that leads to the leaf even if the target ignores it."""
+def apply_target(target: Target | None, output: Any, leaf: Images) -> Scores:
+    """The targets of a network's output, or all of it, with a graph that leads to the leaf even if they ignore it."""
     with torch.enable_grad():
-        scores = target(output)
+        scores = output if target is None else target(output)
         return scores if scores.requires_grad else scores + 0 * leaf.flatten(1)[:, :1]
 
 

@@ -1,22 +1,41 @@
-"""The relevance of UA-Backprop, prepared: the networks' logits, and the relevance maps of classes in chunks."""
+"""A method with its options, and what it becomes as the relevance of UA-Backprop: prepared, it has the networks' logits
+and gives maps of classes in chunks."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import NamedTuple, Protocol, runtime_checkable
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._budget import check_forward_memory, forward_batch_size, map_rows
+from dubium.attribution._budget import forward_batch_size, map_rows
 from dubium.attribution._context import Context, report_nothing
-from dubium.attribution._resolve import Method
 from dubium.attribution._target import LogitTarget
 from dubium.checks import check_logits, check_maps, name_network
-from dubium.types import Images, Logits, Posterior
+from dubium.types import Attribution, Attributor, Images, Logits, Posterior, Target
 
+CONTEXT = "context"
 ClassWeights = Float[Tensor, "S T B K"]
 """Of each network, kind of uncertainty, image and class: how much its relevance map counts."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """An attributor with its options: what a user asked for."""
+
+    name: str
+    function: Attributor
+    options: Mapping[str, Any]
+    prepare: Callable[..., "PreparedRelevance"]  # called with itself, networks, x and context, for UA-Backprop
+    is_scaled: bool = False  # whether its maps are to be scaled to the scores
+
+    def __call__(self, network: nn.Module, x: Images, target: Target, context: Context) -> Attribution:
+        """The maps of each target, and whatever else the method finds."""
+        wants_context = CONTEXT in inspect.signature(self.function).parameters
+        found = self.function(network, x, target, **self.options, **({CONTEXT: context} if wants_context else {}))
+        return found if isinstance(found, Attribution) else Attribution(found, {})
 
 
 class ClassMaps(NamedTuple):
@@ -92,7 +111,7 @@ def class_targets(weights: Float[Tensor, "T B K"], rows: int) -> Iterator[LogitT
 
 def predict_logits(networks: Posterior, x: Images, memory: int) -> Logits:
     """Every network's logits, checked."""
-    return check_logits(network_logits(enumerate(networks), x, memory), len(networks))[:, : len(x)]
+    return check_logits([*network_logits(enumerate(networks), x, memory)], len(networks))[:, : len(x)]
 
 
 def network_logits(numbered: Iterable[tuple[int, nn.Module]], x: Images, memory: int) -> Iterator[Tensor]:
@@ -100,9 +119,9 @@ def network_logits(numbered: Iterable[tuple[int, nn.Module]], x: Images, memory:
     rows = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
     for index, network in numbered:
         with name_network(index, rows):
-            check_forward_memory(network, rows, memory)
+            size = forward_batch_size(network, rows, memory)
         outputs = []
-        for part in rows.split(forward_batch_size(rows, memory)):
+        for part in rows.split(size):
             with name_network(index, part):
                 outputs.append(network(part.clone()))
         yield torch.cat(outputs)

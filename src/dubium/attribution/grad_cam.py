@@ -12,7 +12,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from dubium.attribution._budget import measure_cost
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._gradients import gradients_at, scores_with_graph, split_images
+from dubium.attribution._gradients import forward_with_graph, gradients_at, split_images
 from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.posteriors.stack import Stack
 from dubium.types import Images, Maps, Target
@@ -34,7 +34,7 @@ def grad_cam(
     maps: list[Maps] = []
     for part, own in split_images(x, target, images):
         with record_features(layers) as recorded:
-            _, scores = scores_with_graph(network, part, own)
+            _, scores = forward_with_graph(network, part, own)
         last = list(recorded.values())
         rows = []
         for gradients in gradients_at(scores, [probe for _, probe in last], context.memory):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dubium.attribution._budget import measure_cost
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._gradients import scores_with_graph
+from dubium.attribution._gradients import forward_with_graph
 from dubium.attribution._paths import Start, start_images, sum_channels
 from dubium.attribution._target import target_part
 from dubium.checks import check_number
@@ -59,7 +59,7 @@ def guided_ig(
 
 def row_slope(network: nn.Module, at: Images, target: Target, which: Int[Tensor, " B"]) -> Images:
     """The gradient, at each point, of that point's own target."""
-    leaf, scores = scores_with_graph(network, at, target)
+    leaf, scores = forward_with_graph(network, at, target)
     own = torch.zeros_like(scores).scatter_(1, which[:, None], 1)
     return torch.autograd.grad(scores, leaf, own)[0]  # autograd's: pixels are sorted by slopes, to the last bit
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from rich.console import Console
 
 from dubium.choices import SCALES
 from dubium.cli import _options as o
@@ -129,16 +128,12 @@ def open_evaluation(protocol: str, shared: SharedOptions) -> "Iterator[Evaluatio
     """What the user named, loaded; within the block, with the given threads and executor, and a line of progress."""
     import torch
 
+    from dubium.cli._progress import step_lines
     from dubium.executor import thread_count
 
-    console = Console(stderr=True)
     threads = threads_for(shared.engine, shared.threads) or torch.get_num_threads()
-    with thread_count(threads), executor_for(shared.engine, shared.address, threads) as executor:
-        if console.is_terminal:
-            with console.status("loading") as status:
-                yield load_evaluation(protocol, shared, executor=executor, on_step=lambda text: status.update(text))
-        else:
-            yield load_evaluation(protocol, shared, executor=executor)
+    with thread_count(threads), executor_for(shared.engine, shared.address, threads) as executor, step_lines() as show:
+        yield load_evaluation(protocol, shared, executor=executor, on_step=show)
 
 
 def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Evaluation":
@@ -165,7 +160,7 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
         opened, name = open_posterior(named)[0], shared.run or str(shared.posterior)
         posterior = check_networks(opened, data, named.get("output"))
     for text in o.method_texts(shared.methods):
-        o.parse_method(text)  # lets Python find a module of the current folder
+        o.method_and_options(text)  # lets Python find a module of the current folder
     methods = parse_methods(o.method_texts(shared.methods) or texts, data.shape[0])
     running["other_data"] = other_images(images.get("dataset"), data)
     return Evaluation(posterior, data, methods, kinds, shared.out, name, seed=shared.seed, **running)

@@ -261,7 +261,7 @@ def method_texts(values: list[str] | str | None) -> list[str]:
     return [text.strip() for value in given for text in split_outside_brackets(value, ",") if text.strip()]
 
 
-def parse_method(text: str) -> tuple[str, list[str]]:
+def method_and_options(text: str) -> tuple[str, list[str]]:
     """The method's name and the texts of its options; a user's module is looked for in the current folder too."""
     name, options = split_method(text)
     if ":" in name:

@@ -1,27 +1,94 @@
-"""The networks of a posterior, borrowed for one call: as the methods want them, and handed back as they were."""
+"""The networks of a posterior, borrowed for one call: their logits, checked on the first pass, and handed back as they
+were."""
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
+from typing import Any
 from weakref import ref
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.jit import ScriptModule
 
-from dubium.attribution._budget import keep_freed_memory
+from dubium.attribution._autograd.nodes import graph_nodes
 from dubium.checks import check_network, check_posterior
-from dubium.networks.class_choice import Pair
-from dubium.networks.logits import FirstPasses, LogitsNetwork
-from dubium.networks.outputs import OutputChoice, check_output_choice
+from dubium.networks.class_choice import Pair, select_pair
+from dubium.networks.cut_gradients import CutWatch, warn_of_cut
+from dubium.networks.outputs import CONVERSIONS, OutputChoice, check_output_choice, take_network_logits
+from dubium.networks.refusals import (
+    check_is_fixed,
+    differ,
+    refuse_cut_off,
+    refuse_mixed_images,
+    refuse_output,
+    refuse_probabilities,
+)
 from dubium.posteriors.adapters import as_posterior
 from dubium.types import Images, Kind, Posterior
 
-LEAF = "torch::autograd::AccumulateGrad"
 ONE_CALL = threading.RLock()
 """Calls from several threads take turns: hooks and frozen parameters belong to networks that they may share, and
 torch's random numbers, by which some posteriors are drawn, to all."""
+
+
+@contextmanager
+def borrow_networks(
+    posterior: object,
+    x: Images,
+    kinds: Sequence[Kind] = (),
+    *,
+    output: OutputChoice = None,
+    layers: bool = True,
+    gradients: bool = True,
+    pair: Pair | None = None,
+) -> Iterator[tuple["PlainNetworks", Images]]:
+    """Within, checked networks and images that autograd may save, both in at least float32.
+
+    Args:
+        output: what to take of a network's output.
+        layers: whether the networks' layers must be visible.
+        gradients: whether their logits must have a gradient at the image.
+        pair: two classes, if the networks' logits are to be of these alone.
+    """
+    if output is not None:
+        check_output_choice(output)
+    own_precision = torch.autocast(x.device.type, enabled=False)  # bfloat16 sums would be off by per cents
+    with ONE_CALL, own_precision, torch.inference_mode(False), torch.no_grad():
+        is_ensemble = isinstance(posterior, list) and all(isinstance(element, nn.Module) for element in posterior)
+        networks: Posterior = posterior if is_ensemble else as_posterior(posterior)  # type: ignore[assignment]
+        check_posterior(networks, kinds)
+        for index, network in enumerate(networks):
+            check_network(network, index, x, layers=layers)
+        half = x.dtype in (torch.float16, torch.bfloat16)
+        plain = PlainNetworks(networks, half, FirstPasses(output, gradients, pair))
+        try:
+            yield plain, x.float() if half else x.clone() if x.is_inference() else x.detach()
+        finally:
+            for parameter in [reference() for reference in plain.frozen]:
+                if parameter is not None:
+                    parameter.requires_grad_(True)
+
+
+@dataclass
+class FirstPasses:
+    """What the first passes of a posterior's networks have shown.
+
+    Args:
+        choice: what of a network's output to take.
+        gradients: whether the method needs the gradient of the logits at the image.
+        pair: the two classes whose logits the networks hand on, instead of all.
+    """
+
+    choice: OutputChoice
+    gradients: bool
+    pair: Pair | None = None
+    checked: set[int] = field(default_factory=set)  # numbers of networks
+    plain: set[int] = field(default_factory=set)  # numbers of networks whose output is the logits alone
+    watched: set[type] = field(default_factory=set)  # classes of networks in which no part of the gradient is cut
+    operations: dict[int, set[str]] = field(default_factory=dict)  # autograd's nodes in the first network of each class
 
 
 @dataclass
@@ -53,48 +120,93 @@ class PlainNetworks:
                     parameter.requires_grad_(False)
             yield plain if index in self.passes.plain else LogitsNetwork(plain, index, self.passes)
 
-    def with_other_operations(self, known: Collection[str]) -> list[tuple[int, nn.Module]]:
-        """Networks, one of each class, whose first pass left other nodes in autograd's graph; with their numbers."""
-        others = {index for index, names in self.passes.operations.items() if not names <= {*known, LEAF}}
-        return [numbered for numbered in enumerate(self if others else ()) if numbered[0] in others]
 
-    def unfreeze(self) -> None:
-        for reference in self.frozen:
-            parameter = reference()
-            if parameter is not None:
-                parameter.requires_grad_(True)
+class LogitsNetwork(nn.Module):
+    """The logits of a network, whose layers and parameters it shows under their own names.
 
-
-@contextmanager
-def borrow_networks(
-    posterior: object,
-    x: Images,
-    kinds: Sequence[Kind] = (),
-    *,
-    output: OutputChoice = None,
-    layers: bool = True,
-    gradients: bool = True,
-    pair: Pair | None = None,
-) -> Iterator[tuple[PlainNetworks, Images]]:
-    """Within, checked networks and images that autograd may save, both in at least float32.
-
-    Args:
-        output: what to take of a network's output.
-        layers: whether the networks' layers must be visible.
-        gradients: whether their logits must have a gradient at the image.
-        pair: two classes, if the networks' logits are to be of these alone.
+    The first pass is checked: whether the output is logits, whether it is random, whether it depends on the image.
     """
-    check_output_choice(output)
-    own_precision = torch.autocast(x.device.type, enabled=False)  # bfloat16 sums would be off by per cents
-    with ONE_CALL, own_precision, torch.inference_mode(False), torch.no_grad():
-        networks = as_posterior(posterior)
-        check_posterior(networks, kinds)
-        for index, network in enumerate(networks):
-            check_network(network, index, x, layers=layers)
-        keep_freed_memory()
-        half = x.dtype in (torch.float16, torch.bfloat16)
-        plain = PlainNetworks(networks, half, FirstPasses(output, gradients, pair))
+
+    network: nn.Module
+    index: int
+    passes: FirstPasses
+
+    def __init__(self, network: nn.Module, index: int, passes: FirstPasses) -> None:
+        super().__init__()
+        self.__dict__.update(network=network, index=index, passes=passes, training=False)
+        if not isinstance(network, ScriptModule):
+            self.__dict__.update({name: getattr(network, name) for name in ("_modules", "_parameters", "_buffers")})
+
+    def __getattr__(self, name: str) -> Any:
         try:
-            yield plain, x.float() if half else x.clone() if x.is_inference() else x.detach()
-        finally:
-            plain.unfreeze()
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["network"], name)
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
+        """The network's, without this module, unless it computes something of the output itself."""
+        choice = self.passes.choice
+        computes = choice in CONVERSIONS if isinstance(choice, str) else callable(choice)
+        if computes or self.passes.pair:
+            yield from super().named_modules(*args, **kwargs)
+        else:
+            yield from self.network.named_modules(*args, **kwargs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        passes = self.passes
+        if self.index in passes.checked:
+            logits = self.logits(x)
+        elif not passes.gradients or x.requires_grad:
+            logits = self.check_first_pass(x, x)
+        else:  # a graph of one image tells; the others go without
+            with torch.enable_grad():
+                logits = self.check_first_pass(x[:1].clone().requires_grad_(), x).detach()
+            logits = torch.cat([logits, self.logits(x[1:])]) if len(x) > 1 else logits
+        passes.checked.add(self.index)
+        return logits if passes.pair is None else select_pair(logits, passes.pair)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The part of the output that was chosen, if it is logits (B, K)."""
+        output: Any = self.network(x)
+        if self.passes.choice is None and self.passes.pair is None and isinstance(output, Tensor):
+            self.passes.plain.add(self.index)
+        else:
+            output = take_network_logits(output, self.passes.choice, len(x), self.index)
+        is_matrix = isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(x)
+        if not is_matrix or not output.is_floating_point() or output.shape[1] < 2:
+            refuse_output(output, self.index, len(x))
+        logits: Tensor = output
+        return logits
+
+    def check_first_pass(self, x: Tensor, batch: Tensor) -> Tensor:
+        """The logits of x, in a pass during which all is watched that would make maps silently wrong.
+
+        Args:
+            batch: the images, of which x are all or the first.
+        """
+        own_code = not all(type(module).__module__.startswith("torch.nn.") for module in self.network.modules())
+        is_watched = x.requires_grad and own_code and type(self.network) not in self.passes.watched
+        before, on_device = torch.get_rng_state(), torch.cuda.get_rng_state(x.device) if x.is_cuda else None
+        watch = CutWatch() if is_watched else None
+        with watch or nullcontext():
+            logits = self.logits(x.clone())
+        with torch.no_grad():
+            is_drawn = on_device is not None and not torch.equal(on_device, torch.cuda.get_rng_state(x.device))
+            if is_drawn or not torch.equal(before, torch.get_rng_state()):
+                check_is_fixed(logits, self.logits(x.clone()), self.index)
+            if is_watched:  # numpy's numbers, or a generator of the network's own, move no state of torch's
+                again = self.logits(batch[: 2 if len(x) == 1 else 1])
+                if differ(logits[0], again[0]):
+                    check_is_fixed(logits, self.logits(x.clone()), self.index)
+                    refuse_mixed_images(self.index)
+            sums_to_one = bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)
+        if sums_to_one and not callable(self.passes.choice):
+            refuse_probabilities(self.index)
+        if x.requires_grad and not logits.requires_grad:
+            refuse_cut_off(self.index)
+        if watch is not None:
+            if watch.found:
+                warn_of_cut(self.network, x, self.index)
+            self.passes.watched.add(type(self.network))
+            self.passes.operations[self.index] = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
+        return logits

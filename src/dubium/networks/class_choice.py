@@ -11,10 +11,8 @@ from dubium.errors import OptionError
 Pair = tuple[int, int]
 
 
-def check_pair(pair: object, names: Sequence[str] | None = None) -> Pair | None:
-    """The numbers of two classes, which may be given by their names; None if there is no pair."""
-    if pair is None:
-        return None
+def check_pair(pair: object, names: Sequence[str] | None = None) -> Pair:
+    """The numbers of two classes, which may be given by their names."""
     classes = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else [pair]
     known = {name: place for place, name in enumerate(names or ())}
     found = [known.get(one, one) if isinstance(one, str) else one for one in classes]
@@ -35,10 +33,8 @@ def select_pair(logits: Tensor, pair: Pair) -> Tensor:
     return logits[:, list(pair)]
 
 
-def check_class_names(names: Sequence[str] | None, classes: int, pair: Pair | None) -> tuple[str, ...] | None:
-    """The names of the classes that are explained: all of them, or those of a pair; None if there are none."""
-    if names is None:
-        return None
+def check_class_names(names: Sequence[str], classes: int, pair: Pair | None) -> tuple[str, ...]:
+    """The names of the classes that are explained: all of them, or those of a pair."""
     if isinstance(names, str) or (len(names) <= max(pair) if pair else len(names) != classes):
         raise OptionError(
             f"class_names={names!r}; a list of names is needed, one for each of the networks' classes"

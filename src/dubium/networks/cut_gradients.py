@@ -10,6 +10,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from dubium.attribution._autograd.nodes import graph_nodes
+from dubium.checks import warn_user
 
 ADDITIONS = frozenset(
     f"{before}{name}{after}"
@@ -74,6 +75,14 @@ def is_made_of(node: Any, origins: Sequence[Any]) -> bool:
     """Whether a way leads from a node of the graph to one of the origins."""
     reached = graph_nodes(node)
     return any(origin in reached for origin in origins)
+
+
+def warn_of_cut(network: nn.Module, x: Tensor, index: int) -> None:
+    warn_user(
+        f"A part of the gradient is cut in network {index}, layer {find_cut(network, x.clone())}: what "
+        "torch.no_grad or detach hides there is missing in the maps. If that is meant, as in a straight-through "
+        "estimate, ignore this."
+    )
 
 
 def find_cut(network: nn.Module, x: Tensor) -> str:

@@ -49,6 +49,14 @@ def take_logits(output: Any, choice: OutputChoice, images: int) -> Any:
     )
 
 
+def take_network_logits(output: Any, choice: OutputChoice, images: int, index: int) -> Any:
+    """As `take_logits`; errors say which network's output it is."""
+    try:
+        return take_logits(output, choice, images)
+    except OutputError as error:
+        raise OutputError(f"Of the output of network {index}: {error}") from error
+
+
 def find_logits(output: Any, images: int, *, least: int = 2) -> Any:
     """A tensor itself; of anything else its `logits`, or the only floating tensor (B, K) with K of `least` at least."""
     if isinstance(output, Tensor):
@@ -125,8 +133,3 @@ def sigmoid_pair(logit: Any) -> Tensor:
 
 CONVERSIONS: dict[str, Callable[[Any], Tensor]] = {"probabilities": log_probabilities, "sigmoid": sigmoid_pair}
 """Words that `output=` takes for outputs that are not logits."""
-
-
-def look_like_probabilities(logits: Tensor) -> bool:
-    """Whether no number is negative and each row sums to 1."""
-    return bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)

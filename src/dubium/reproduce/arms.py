@@ -4,14 +4,13 @@ from collections.abc import Sequence
 
 from dubium.reproduce.job import AttentionArm
 from dubium.reproduce.rows import ATTENTION_METHODS, PaperRow
-from dubium.reproduce.study import AUTO
 from dubium.types import Kind
 
 ALPHAS = tuple(round(0.2 * step, 1) for step in range(1, 11))
 STRENGTHS = (0.2, 2.0)
 SPACES = ("latent", "input-added")
-CONTROLLED = ("ua-backprop", AUTO, "random", "edges")
-"""Maps whose attention is compared: two of networks, and two that know nothing of them."""
+CONTROLLED = ("ua-backprop", "random", "edges")
+"""Maps whose attention is compared: of networks, and two that know nothing of them."""
 
 
 def row_arms(arms: Sequence[AttentionArm]) -> dict[str, PaperRow]:

@@ -74,7 +74,7 @@ def signed_text(value: float, digits: int | None = None) -> str:
 
 
 @dataclass(frozen=True)
-class Group:
+class TableGroup:
     """The columns of one dataset (or dataset and number of images) of one table, with every row's cells."""
 
     entry: str
@@ -97,7 +97,7 @@ class Group:
         return any(cell.ours is not None for cell in self.cells())
 
 
-def entry_groups(entry: Entry, results: Path, scale: str) -> list[Group]:
+def entry_groups(entry: Entry, results: Path, scale: str) -> list[TableGroup]:
     """Every group of an entry's tables, in the order of the paper."""
     found = []
     for table in entry.tables:
@@ -113,7 +113,7 @@ def entry_groups(entry: Entry, results: Path, scale: str) -> list[Group]:
 
 def make_group(
     entry: Entry, table: str, name: str, columns: list[str], results: Path, scale: str, tag: str = ""
-) -> Group:
+) -> TableGroup:
     """The cells of one group, read from the results that are there."""
     paper, own = entry.rows(scale), entry.own(scale)
     percent = bool(read_paper()["tables"][table].get("percent"))
@@ -128,7 +128,7 @@ def make_group(
         if not (tag and all(cell.ours is None for cell in cells)):
             rows[label] = tuple(cells)
     metrics = tuple(column.rpartition("/")[2] for column in columns)
-    return Group(entry.name, table, name, metrics, rows, frozenset(own), tuple(files.values()), tag)
+    return TableGroup(entry.name, table, name, metrics, rows, frozenset(own), tuple(files.values()), tag)
 
 
 def find_number(

@@ -82,17 +82,17 @@ def mitigation_entry(
         for group in column_groups(tables):
             dataset, _, count = group.rpartition("-") if group.count("-") and group not in DATASETS else (group, "", "")
             options = options_for(MITIGATION, scale, dataset)
-            options = with_images(options, int(count)) if count and scale != "smoke" else options
+            options = with_image_count(options, int(count)) if count and scale != "smoke" else options
             found.append(Job(job_name(name, group), "mitigation", dataset, arms=tuple(arms(scale)), options=options))
         return found
 
     return Entry(name, tables, jobs, lambda scale: row_arms(arms(scale)))
 
 
-def with_images(options: Mapping[str, Any], images: int) -> dict[str, Any]:
+def with_image_count(options: Mapping[str, Any], images: int) -> dict[str, Any]:
     """Options for another number of images; fewer or more epochs keep the number of training steps, as far as it goes.
 
-    >>> with_images({"images": 500, "epochs": 5}, 1500)
+    >>> with_image_count({"images": 500, "epochs": 5}, 1500)
     {'images': 1500, 'epochs': 2}
     """
     if "epochs" not in options:

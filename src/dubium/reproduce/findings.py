@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dubium.reproduce.cells import Group, entry_groups, number_text, ours_text, signed_text
+from dubium.reproduce.cells import TableGroup, entry_groups, number_text, ours_text, signed_text
 from dubium.reproduce.claims import claim_lines, paired_difference, verdict_counts, verdict_lines
 from dubium.reproduce.entries import ENTRIES
 from dubium.reproduce.job import CONTROL
@@ -65,7 +65,7 @@ def rank_table(results: Path, scale: str) -> Iterator[str]:
                     yield rank_line(group, place)
 
 
-def rank_line(group: Group, place: int) -> str:
+def rank_line(group: TableGroup, place: int) -> str:
     metric = group.metrics[place]
     ours = {row: cells[place].ours for row, cells in group.rows.items()}
     paper = {row: cells[place].paper for row, cells in group.rows.items() if row not in group.own}
@@ -123,7 +123,7 @@ def attention_lines(results: Path) -> Iterator[str]:
 
 
 def strongest_line(dataset: str, content: Mapping[str, Any]) -> str:
-    """Stronger attention over ten seeds: how many arms differ from none, of networks and of controls."""
+    """Stronger attention over the seeds: how many arms differ from none, of networks and of controls."""
     arms = [label for label in content["results"] if label != "No attention"]
     found = {arm: paired_difference(content, arm, "No attention", "accuracy") for arm in arms}
     known = {arm: row for arm, row in found.items() if row is not None}

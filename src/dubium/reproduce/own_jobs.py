@@ -3,28 +3,28 @@
 from dubium.reproduce.arms import attention_arms
 from dubium.reproduce.job import CONTROL, Job, job_name
 from dubium.reproduce.rows import PaperRow, method_rows, own_rows
-from dubium.reproduce.settings import BLURRING, MITIGATION, SEEDS, options_for
+from dubium.reproduce.settings import BLURRING, SEEDS, TRIALS, options_for
 from dubium.reproduce.strategies import PLAIN, STRATEGIES
 
 DATASETS = ("mnist", "cifar-10")
 
 
 def attention_jobs(scale: str) -> list[Job]:
-    """Whether attention helps at all: stronger attention of several maps against none, over ten trainings."""
+    """Whether attention helps at all: stronger attention of several maps against none, over several trainings."""
     found = []
     for dataset in DATASETS:
-        options = {**options_for(MITIGATION, scale, dataset), "seeds": SEEDS[scale]}
+        options = {**options_for(TRIALS, scale, dataset), "seeds": SEEDS[scale]}
         arms = tuple(attention_arms())
         found.append(Job(job_name("attention", dataset), "mitigation", dataset, arms=arms, options=options))
     return found
 
 
 def strategy_jobs(scale: str) -> list[Job]:
-    """Other ways to use doubt in training, over ten seeds, and again on ten fresh ones."""
+    """Other ways to use doubt in training, over some seeds, and again on as many fresh ones."""
     found = []
     for tag, first in (("", 0), ("again", SEEDS[scale])):
         for dataset in DATASETS:
-            options = {**options_for(MITIGATION, scale, dataset), "seeds": SEEDS[scale], "first seed": first}
+            options = {**options_for(TRIALS, scale, dataset), "seeds": SEEDS[scale], "first seed": first}
             name = job_name("strategies", dataset, tag or "ensemble")
             found.append(Job(name, "strategies", dataset, methods=strategy_labels(), options=options))
     return found

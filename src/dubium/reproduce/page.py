@@ -5,7 +5,7 @@ from os.path import relpath
 from pathlib import Path
 
 from dubium.files import write_atomically
-from dubium.reproduce.cells import Group, entry_groups, number_text, ours_text
+from dubium.reproduce.cells import TableGroup, entry_groups, number_text, ours_text
 from dubium.reproduce.entries import ENTRIES, Entry
 from dubium.reproduce.figures import FIGURES
 from dubium.reproduce.findings import METRICS, finding_lines, group_title
@@ -59,7 +59,7 @@ def write_results_page(page: Path, results: Path, scale: str) -> None:
     write_atomically(page, "\n".join(lines))
 
 
-def measured_cells(groups: list[Group]) -> dict[tuple[str, ...], bool]:
+def measured_cells(groups: list[TableGroup]) -> dict[tuple[str, ...], bool]:
     """Whether each number of the paper was measured, with the networks of its entry or with others."""
     found: dict[tuple[str, ...], bool] = {}
     for group in groups:
@@ -84,7 +84,7 @@ def paper_place(name: str) -> int:
     return min((tables.index(table) for table in ENTRIES[name].tables), default=len(tables))
 
 
-def entry_lines(entry: Entry, groups: list[Group], page: Path, results: Path, scale: str) -> Iterator[str]:
+def entry_lines(entry: Entry, groups: list[TableGroup], page: Path, results: Path, scale: str) -> Iterator[str]:
     """The tables of one entry."""
     if not entry.tables:
         yield from own_entry_lines(entry, results, scale)
@@ -96,7 +96,7 @@ def entry_lines(entry: Entry, groups: list[Group], page: Path, results: Path, sc
         yield from average_lines(name, [group for group in groups if group.table == name and not group.tag])
 
 
-def group_lines(group: Group, page: Path, results: Path, scale: str) -> Iterator[str]:
+def group_lines(group: TableGroup, page: Path, results: Path, scale: str) -> Iterator[str]:
     """One dataset's table, and where its numbers come from."""
     if group.name:
         yield f"### {group_title(group.name)}{f': other networks or images ({group.tag})' if group.tag else ''}\n"
@@ -120,7 +120,7 @@ def command_dataset(group: str) -> str:
     return group if group in ("cifar-10", "cifar-100") else group.rpartition("-")[0] or group
 
 
-def average_lines(name: str, groups: list[Group]) -> Iterator[str]:
+def average_lines(name: str, groups: list[TableGroup]) -> Iterator[str]:
     """The paper's averages beside ours, where every column of ours was measured."""
     averages = read_paper()["tables"][name]["averages"]
     if not averages:

@@ -31,19 +31,27 @@ MITIGATION: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "mnist": {"images": 500, "epochs": 5, **FEW_EPOCHS},
         "cifar-10": {"images": 1000, "epochs": 3, **FEW_EPOCHS},
         "svhn": {"images": 2000, "epochs": 3, **FEW_EPOCHS},
-        "cifar-100": {"images": 2000, "epochs": 2, **FEW_EPOCHS},
+        "cifar-100": {"images": 500, "epochs": 6, **FEW_EPOCHS},
     },
     "smoke": {name: {"images": 12, "epochs": 1, "test_images": 16, "seeds": 1, "members": 2} for name in DATASETS},
 }
+TRIALS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    "cpu": {
+        "mnist": {"images": 500, "epochs": 4, **FEW_EPOCHS},
+        "cifar-10": {"images": 1000, "epochs": 2, **FEW_EPOCHS},
+    },
+    "smoke": MITIGATION["smoke"],
+}
+"""Where the question is whether attention, or anything, helps at all; `SEEDS` trainings of each arm."""
+
 RUNTIME: Mapping[str, Mapping[str, Any]] = {"smoke": {"repeats": 1}, "cpu": {"repeats": 5}, "paper": {"repeats": 20}}
-SEEDS = {"smoke": 1, "cpu": 10, "paper": 10}
-"""Trainings of each arm where the question is whether attention helps at all."""
+SEEDS = {"smoke": 1, "cpu": 3, "paper": 10}
 
 MINUTES: Mapping[str, Mapping[str, float]] = {
-    "blurring": {"mnist": 0.3, "svhn": 0.3, "cifar-10": 0.7, "cifar-100": 2},
-    "anomaly": {"svhn": 0.2, "cifar-10": 0.4, "cifar-100": 1},
-    "mitigation": {"mnist": 0.25, "cifar-10": 0.6, "svhn": 1.1, "cifar-100": 1.6},
-    "strategies": {"mnist": 0.5, "cifar-10": 1.2},
+    "blurring": {"mnist": 0.2, "svhn": 0.2, "cifar-10": 0.6, "cifar-100": 0.5},
+    "anomaly": {"svhn": 0.1, "cifar-10": 0.4, "cifar-100": 0.3},
+    "mitigation": {"mnist": 0.1, "cifar-10": 0.2, "svhn": 0.3, "cifar-100": 0.3},
+    "strategies": {"mnist": 0.1, "cifar-10": 0.15},
 }
 """Minutes of one core at scale `cpu` for one method, or for one arm and seed."""
 

@@ -25,7 +25,7 @@ from dubium.evaluation.metrics.scoring import scorer
 from dubium.evaluation.protocols.evaluation import Evaluation, run_items, shard_slices
 from dubium.evaluation.protocols.images import CHUNK
 from dubium.evaluation.protocols.mitigation_arm import arm_measurements
-from dubium.evaluation.shards import ShardStore, arm_shard, file_name
+from dubium.evaluation.shards import ShardName, ShardStore, arm_shard, file_name
 from dubium.evaluation.summary import EvaluationSummary
 from dubium.fingerprint import dataset_fingerprint
 from dubium.folder_lock import own_folder
@@ -34,11 +34,12 @@ from dubium.reproduce.mitigation import training_options
 from dubium.reproduce.networks import open_data
 from dubium.reproduce.study import AUTO, Study
 from dubium.seeds import seed_for
-from dubium.training.attention import labelled_images
+from dubium.training.attention import mitigation_images
 from dubium.training.loop import Objective, dataset_logits, fit, network_for
 from dubium.training.recipe import Recipe
 
-MEMBERS, POOL = 3, 5000
+MEMBERS, POOL = 3, 2000
+PASSES = 4  # of the method whose maps are used
 BLURRED, SIGMA = 0.15, 3.0  # part of the pixels, and how much they are blurred
 PLAIN = "plain"
 
@@ -51,6 +52,7 @@ class Trial(NamedTuple):
     recipe: Recipe
     seed: int
     is_control: bool
+    store: ShardStore | None = None  # where strategies share networks
 
 
 def train_plainly(trial: Trial) -> nn.Module:
@@ -64,7 +66,7 @@ def train_with_weights(trial: Trial) -> nn.Module:
     if trial.is_control:
         ranks = torch.randperm(len(x), generator=generator_of(trial))
     else:
-        ranks = scorer(train_ensemble(trial, trial.data))(x).argsort().argsort()
+        ranks = scorer(data_ensemble(trial))(x).argsort().argsort()
     weights = 0.5 + ranks / max(1, len(x) - 1)
     planes = weights.to(x).view(-1, 1, 1, 1).expand(-1, 1, *x.shape[2:])
     return train_on(trial, replace(trial.data, images=torch.cat([x, planes], 1)), weighted_objective)
@@ -76,7 +78,8 @@ def train_with_blurred_pixels(trial: Trial) -> nn.Module:
     if trial.is_control:
         maps = torch.rand(len(x), *x.shape[2:], generator=generator_of(trial))
     else:
-        maps = explain(train_ensemble(trial, trial.data), x, method=AUTO, kinds="epistemic").maps["epistemic"]
+        found = explain(data_ensemble(trial), x, method=AUTO, kinds="epistemic", passes=PASSES)
+        maps = found.maps["epistemic"]
     chosen = (pixel_ranks(maps) < round(BLURRED * maps[0].numel()))[:, None]
     blurred = torch.where(chosen, gaussian_blur(x, [SIGMA])[0], x)
     return train_on(trial, replace(trial.data, images=torch.cat([x, blurred], 1)), two_copies_objective)
@@ -117,7 +120,7 @@ def train_on(trial: Trial, data: Dataset, objective: Objective | None = None) ->
     """A fresh network, the same first weights for all strategies of a seed."""
     assert data.labels is not None
     network = network_for(trial.recipe, trial.seed)
-    images = labelled_images(data.batch(slice(None)), data.labels)
+    images = mitigation_images(data.batch(slice(None)), data.labels)
     fit(network, images, trial.recipe, seed=trial.seed, objective=objective)
     return network.eval()
 
@@ -126,6 +129,22 @@ def train_ensemble(trial: Trial, data: Dataset) -> list[nn.Module]:
     """The networks whose doubt is used."""
     seeds = [seed_for(trial.seed, "explainer", member) for member in range(MEMBERS)]
     return [train_on(trial._replace(seed=seed), data) for seed in seeds]
+
+
+def data_ensemble(trial: Trial) -> list[nn.Module]:
+    """Networks trained on the trial's images; all strategies of a seed share them."""
+    if trial.store is None:
+        return train_ensemble(trial, trial.data)
+
+    def train() -> dict[str, Tensor]:
+        members = enumerate(train_ensemble(trial, trial.data))
+        return {f"{index}/{name}": value for index, each in members for name, value in each.state_dict().items()}
+
+    weights = trial.store.compute_tensors(ShardName("explainer", f"seed-{trial.seed}"), train)
+    members = [network_for(trial.recipe, 0).eval() for _ in range(MEMBERS)]
+    for index, network in enumerate(members):
+        network.load_state_dict({name: weights[f"{index}/{name}"] for name in network.state_dict()})
+    return members
 
 
 def weighted_objective(network: nn.Module, stacked: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
@@ -178,7 +197,7 @@ def run_trial(
     def compute() -> dict[str, float]:
         order = torch.randperm(len(evaluation.data), generator=torch.Generator().manual_seed(seed))
         data, pool = (evaluation.data.subset(rows) for rows in (order[:images], order[images : images + POOL]))
-        trial = Trial(data, pool, recipe, seed, label.endswith(CONTROL))
+        trial = Trial(data, pool, recipe, seed, label.endswith(CONTROL), store)
         network = STRATEGIES[label.removesuffix(CONTROL)](trial)
         return predictive_metrics(dataset_logits(network, test), labels)
 

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from dubium.attribution._budget import parse_memory
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.checks import check_kinds, check_number
+from dubium.checks import check_kinds, check_number, parse_memory
 from dubium.choices import BILINEAR, FITS, INTERPOLATIONS, RANKING, STRETCH
 from dubium.errors import OptionError, lookup
 
@@ -61,6 +60,8 @@ class Settings:
         parse_memory(self.memory)
         check_number("batch", self.batch, whole=True)
         check_number("shard", self.shard, whole=True)
+        if self.resize is not None:
+            check_number("resize", self.resize, whole=True)
         if self.top is not None:
             check_number("top", self.top, above=-1.0, whole=True)
         if self.threads is not None:

@@ -70,7 +70,7 @@ def mitigate(
     check_arguments(images, maps, labels, normalisation, space)
     trained = deepcopy(network).eval()
     if maps is None:
-        fit(trained, labelled_images(images, labels), recipe, seed=seed, checkpoint=checkpoint)
+        fit(trained, mitigation_images(images, labels), recipe, seed=seed, checkpoint=checkpoint)
         return trained
     owner = network if isinstance(layer, nn.Module) else trained
     name = layer_name(owner, images, layer) if space == "latent" else None
@@ -78,7 +78,7 @@ def mitigate(
     stacked = torch.cat([images, attention[:, None]], 1)  # crops and mirror images then move both alike
     fit(
         trained,
-        labelled_images(stacked, labels),
+        mitigation_images(stacked, labels),
         recipe,
         seed=seed,
         checkpoint=checkpoint,
@@ -149,7 +149,7 @@ def attention_objective(layer: str | None, alpha: float, space: Space) -> Object
     return objective
 
 
-def labelled_images(images: Tensor, labels: Tensor) -> Dataset:
+def mitigation_images(images: Tensor, labels: Tensor) -> Dataset:
     """Images and labels as `fit` takes them."""
     return Dataset(images, labels, (), "mitigation", "train")
 

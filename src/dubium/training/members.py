@@ -35,7 +35,7 @@ def divergence_file(folder: Path, index: int) -> Path:
     return folder / "training" / f"member-{index}.diverged.json"
 
 
-def divergence_message(file: Path) -> str:
+def read_divergence_note(file: Path) -> str:
     """Why a member's training was given up, as `divergence_file` says."""
     content = read_json(file)
     if not isinstance(content, dict) or not isinstance(content.get("message"), str):
@@ -47,7 +47,7 @@ def train_member(plan: Plan, index: int, folder: Path, data: Dataset, report: On
     """Train one network to its end, from its checkpoint if there is one."""
     note = divergence_file(folder, index)
     if note.exists():
-        report({"member": index, "diverged": divergence_message(note)})
+        report({"member": index, "diverged": read_divergence_note(note)})
         return
     recipe = member_recipe(plan, index)
     try:

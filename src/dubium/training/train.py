@@ -21,7 +21,7 @@ from dubium.training.board import tensorboard_writer
 from dubium.training.checkpoint import restore_state
 from dubium.training.kinds import TRAINERS, member_recipe
 from dubium.training.loop import dataset_logits, network_for
-from dubium.training.members import OnEvent, divergence_file, divergence_message, member_checkpoint, train_members
+from dubium.training.members import OnEvent, divergence_file, member_checkpoint, read_divergence_note, train_members
 from dubium.training.metrics import past_metrics, write_metrics
 from dubium.training.plan import Plan, start_or_continue
 from dubium.training.recipes import recipe_for
@@ -142,7 +142,7 @@ def load_test_split(dataset: str) -> Dataset | None:
 def load_trained_networks(plan: Plan, out: Path) -> tuple[list[TrainedNetwork], dict[str, str]]:
     """The networks whose training ended, and for each of the others why it did not."""
     diverged = {i: divergence_file(out, i) for i in range(plan.runs) if divergence_file(out, i).exists()}
-    reasons = {str(i): divergence_message(note) for i, note in diverged.items()}
+    reasons = {str(i): read_divergence_note(note) for i, note in diverged.items()}
     if len(reasons) == plan.runs:
         raise DivergedError(
             f"No network is left: {next(iter(reasons.values()))} Then use another folder, or delete {out}."

@@ -1,12 +1,14 @@
 """What the explorer shows, as HTML: the map over the image, scores and votes, and what blurring does."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from math import log
 from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from dubium.data.fit import Preprocessing, place_map
 from dubium.explanation import Explanation
@@ -34,9 +36,15 @@ def alert(message: str) -> str:
 
 def map_at_image_size(explanation: Explanation, item: Item, kind: str, preprocessing: Preprocessing) -> Array:
     """The map at the image's own size."""
+    return at_image_size(explanation.maps[kind], item, preprocessing).numpy(force=True)
+
+
+def at_image_size(
+    maps: Float[Tensor, "1 H W"], item: Item, preprocessing: Preprocessing
+) -> Float[Tensor, "height width"]:
+    """A map of the one image that an explanation is of, at the image's own size."""
     size = item.image.shape[1], item.image.shape[2]
-    placed = place_map(explanation.maps[kind][0].float(), size, preprocessing.seen_box(size))
-    return np.asarray(placed.numpy(force=True), np.float32)
+    return place_map(maps[0].float(), size, preprocessing.seen_box(size))
 
 
 def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "") -> str:
@@ -54,16 +62,29 @@ def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "
 
 
 def methods_view(item: Item, explanations: Sequence[Explanation], preprocessing: Preprocessing, smooth: float) -> str:
-    """All kinds of maps, one row for each method: whether a method tells the kinds apart shows at a glance."""
+    """All kinds of maps, one row for each method: whether a method tells the kinds apart shows at a glance.
+
+    A method with signed maps has a second row: what lowers the doubt.
+    """
     rows = []
     for explanation in explanations:
-        cells = []
-        for kind in explanation.maps:
-            drawn = smooth_map(torch.from_numpy(map_at_image_size(explanation, item, kind, preprocessing)), smooth)
-            element = img_element(overlay(item.image, drawn), f"{explanation.method}, {kind}")
-            cells.append(f"<figure>{element}<figcaption>{kind}</figcaption></figure>")
-        rows.append(f'<h4>{escape(explanation.method)}</h4><div class="kinds">{"".join(cells)}</div>')
+        rows.append(kinds_row(item, explanation.method, explanation.maps, preprocessing, smooth))
+        if "signed" in explanation.extras:
+            lowering = {kind: (-signed).clamp_min(0) for kind, signed in explanation.extras["signed"].items()}
+            rows.append(
+                kinds_row(item, f"{explanation.method}: what lowers the doubt", lowering, preprocessing, smooth)
+            )
     return explorer_block(f"<h3>All kinds, two methods</h3>{''.join(rows)}")
+
+
+def kinds_row(item: Item, title: str, maps: Mapping[str, Tensor], preprocessing: Preprocessing, smooth: float) -> str:
+    """One map for each kind over the image."""
+    cells = []
+    for kind, found in maps.items():
+        drawn = smooth_map(at_image_size(found, item, preprocessing), smooth)
+        element = img_element(overlay(item.image, drawn), f"{title}, {kind}")
+        cells.append(f"<figure>{element}<figcaption>{kind}</figcaption></figure>")
+    return f'<h4>{escape(title)}</h4><div class="kinds">{"".join(cells)}</div>'
 
 
 def scores_view(explanation: Explanation, item: Item, kind: str, name: Namer) -> str:

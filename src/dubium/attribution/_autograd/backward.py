@@ -5,28 +5,26 @@ Nodes that take the time have rules of ours. All others are autograd's own, with
 """
 
 import math
-import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from dubium.attribution._autograd.convolution import Rule
 from dubium.attribution._autograd.nodes import (
     MissingAttributeError,
     Node,
     OutputInfo,
     Step,
     graph_signature,
-    is_python_function,
     output_infos,
     silence_fallback_warnings,
     steps_between,
-    tensor_argument,
 )
 from dubium.attribution._autograd.rules import RULES, SETTINGS, stack_networks
 
@@ -52,18 +50,27 @@ class Backward:
     def __init__(
         self, outputs: Sequence[Tensor], wanted: Sequence[Sequence[GradientEdge]], reductions: Sequence[Reduction]
     ) -> None:
-        graphs = [
-            steps_between(output.grad_fn, {edge.node for edge in edges})
-            for output, edges in zip(outputs, wanted, strict=True)
-        ]
-        if len(outputs) > 1 and len({graph_signature(*g, SETTINGS) for g in zip(graphs, wanted, strict=True)}) > 1:
+        graphs, signatures = list[list[Step]](), set[Any]()
+        for output, edges in zip(outputs, wanted, strict=True):
+            graphs.append(steps_between(output.grad_fn, {edge.node for edge in edges}))
+            if len(outputs) > 1:
+                signatures.add(graph_signature(graphs[-1], edges, SETTINGS))
+        if len(signatures) > 1:
             raise DifferentGraphsError
         self.output, self.wanted, self.reductions = get_gradient_edge(outputs[0]), wanted[0], reductions
         self.places: dict[Node, list[int]] = defaultdict(list)
         for index, edge in enumerate(self.wanted):
             self.places[edge.node].append(index)
-        self.rules = [(steps[0].node, steps[0].edges, step_rule(steps)) for steps in zip(*graphs, strict=True)]
-        self.infos = {step.node: step.outputs for step in graphs[0]}
+        self.rules: list[tuple[Sequence[Step], Rule | None]] = []
+        for steps in zip(*graphs, strict=True):
+            first, rule = steps[0], None
+            try:
+                rule = RULES[first.name](steps) if first.edges and first.name in RULES else None
+            except MissingAttributeError:
+                if first.folded_norm is not None:
+                    raise  # the norm above counts on it
+            self.rules.append((steps, rule))
+        self.infos = {s.node: [b.outputs[e.output] for e, b in zip(s.edges, s.below, strict=True)] for s in graphs[0]}
         self.widest = max((math.prod(info.shape) for step in graphs[0] for info in step.outputs), default=1)
         for step in chain(*graphs):  # links both ways are rings, and would keep the graph until Python collects them
             step.above.clear()
@@ -72,22 +79,26 @@ class Backward:
     @torch.no_grad()
     def __call__(self, cotangents: Tensor) -> list[Tensor]:
         """The reduced gradients at all places, from cotangents (T, S, *shape of the output)."""
-        with expect_slow_batching():
-            return self.walk(cotangents)
-
-    def walk(self, cotangents: Tensor) -> list[Tensor]:
         at: dict[Node, Gradients] = defaultdict(dict)
         at[self.output.node][self.output.output_nr] = cotangents
         reduced: dict[int, Tensor] = {}
-        for node, edges, rule in self.rules:
-            gradients = at.pop(node)
-            for index in self.places.get(node, ()):
-                place = self.wanted[index].output_nr
-                if place in gradients:
-                    reduced[index] = self.reductions[index](gradients[place])
-            for (_, below, place), gradient in zip(edges, rule(gradients), strict=True):
-                gradient, there = fit_gradient(gradient, self.infos[below][place]), at[below]
-                there[place] = there[place] + gradient if place in there else gradient
+        with silence_fallback_warnings():
+            for steps, rule in self.rules:
+                node, edges = steps[0].node, steps[0].edges
+                gradients, infos = at.pop(node), self.infos[node]
+                for index in self.places.get(node, ()):
+                    place = self.wanted[index].output_nr
+                    if place in gradients:
+                        reduced[index] = self.reductions[index](gradients[place])
+                if not edges:
+                    continue
+                found = autograd_gradients(steps, infos, gradients) if rule is None else rule(gradients[0])
+                for (_, below, place), info, gradient in zip(edges, infos, found, strict=True):
+                    there = at[below]
+                    if gradient.shape[2:] != info.shape:  # the node had broadcast its input
+                        gradient = sum_to_shape(gradient, info.shape)
+                    gradient = gradient.to(info.dtype)
+                    there[place] = there[place] + gradient if place in there else gradient
         for index, edge in enumerate(self.wanted):
             if index not in reduced:  # no way leads there
                 zeros = output_infos(edge.node)[edge.output_nr].zeros(*cotangents.shape[:2])
@@ -95,77 +106,36 @@ class Backward:
         return [reduced[index] for index in range(len(self.wanted))]
 
 
-@contextmanager
-def expect_slow_batching() -> Iterator[None]:
-    """Within, torch does not tell the user that it takes a node's targets one by one: so it shall."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
-        yield
+def sum_to_shape(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The gradient (T, S, ...), summed over the axes along which a tensor of this shape was broadcast."""
+    more = gradient.ndim - 2 - len(shape)
+    gradient = gradient.flatten(2, 1 + more).sum(2) if more else gradient
+    return gradient.sum_to_size(*gradient.shape[:2], *shape)
 
 
-def fit_gradient(gradient: Tensor, info: OutputInfo) -> Tensor:
-    """The gradient, summed where the node had broadcast its input, and of that input's type."""
-    if gradient.shape[2:] != info.shape:
-        more = gradient.ndim - 2 - len(info.shape)
-        gradient = gradient.flatten(2, 1 + more).sum(2) if more else gradient
-        gradient = gradient.sum_to_size(*gradient.shape[:2], *info.shape)
-    return gradient.to(info.dtype)
-
-
-def step_rule(steps: Sequence[Step]) -> Callable[[Gradients], Sequence[Tensor]]:
-    """From the gradients at a node's outputs to those at its inputs that lead on, in all networks."""
-    if not steps[0].edges:
-        return lambda _gradients: ()
-    try:
-        rule = RULES[steps[0].name](steps) if steps[0].name in RULES else None
-    except MissingAttributeError:
-        rule = None
-    if rule is not None:
-        return lambda gradients: rule(gradients[0])
-    one_by_one = steps[0].name in ONE_BY_ONE or is_python_function(steps[0].node)  # vmap knows not what Python does
-    return partial(autograd_gradients, [autograd_step(step) for step in steps], one_by_one)
-
-
-def autograd_step(step: Step) -> Callable[[Gradients], list[Tensor]]:
-    """What autograd does at the node, for one target of one network."""
-    below = [(edge.input, one.outputs[edge.output]) for edge, one in zip(step.edges, step.below, strict=True)]
-    if is_python_function(step.node):
-        return partial(python_gradients, step, [(tensor_argument(step.node, number), info) for number, info in below])
-
-    def pull(gradients: Gradients) -> list[Tensor]:
-        found = step.node(*(gradients.get(place) for place in range(len(step.outputs))))
-        found = found if isinstance(found, tuple) else (found,)
-        return [info.zeros() if found[number] is None else found[number] for number, info in below]
-
-    return pull
-
-
-def python_gradients(step: Step, below: Sequence[tuple[int, OutputInfo]], gradients: Gradients) -> list[Tensor]:
-    """What a Function written in Python does: it is given zeros where no gradient comes, as autograd does it."""
-    given = (gradients[place] if place in gradients else info.zeros() for place, info in enumerate(step.outputs))
-    found = step.node.apply(*given)
-    found = found if isinstance(found, tuple) else (found,)
-    return [info.zeros() if found[number] is None else found[number] for number, info in below]
-
-
-def autograd_gradients(
-    networks: Sequence[Callable[[Gradients], list[Tensor]]], one_by_one: bool, gradients: Gradients
-) -> list[Tensor]:
+def autograd_gradients(steps: Sequence[Step], infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:
     """What autograd does at the node, in one network after the other: all targets at once where the node allows it."""
+    one_by_one = steps[0].name in ONE_BY_ONE or steps[0].is_python  # vmap knows not what Python does
     by_network = []
-    for s, pull in enumerate(networks):
-        own = {place: gradient[:, s] for place, gradient in gradients.items()}
+    for s, step in enumerate(steps):
+        own, pull = {place: gradient[:, s] for place, gradient in gradients.items()}, partial(call_node, step, infos)
         try:
-            by_network.append(target_by_target(pull, own) if one_by_one else all_targets(pull, own))
+            by_network.append(target_by_target(pull, own) if one_by_one else torch.func.vmap(pull)(own))
         except (RuntimeError, NotImplementedError):  # no batching rule, ...
             by_network.append(target_by_target(pull, own))
     return [stack_networks(gradient, 1) for gradient in zip(*by_network, strict=True)]
 
 
-def all_targets(pull: Callable[[Gradients], list[Tensor]], gradients: Gradients) -> list[Tensor]:
-    with silence_fallback_warnings():
-        found: list[Tensor] = torch.func.vmap(pull)(gradients)
-        return found
+def call_node(step: Step, infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:
+    """The gradients at the inputs that lead on, by autograd itself, for one target of one network."""
+    if step.is_python:  # it is given zeros where no gradient comes, as autograd does it
+        outputs = enumerate(step.outputs)
+        found = step.node.apply(*[gradients[place] if place in gradients else info.zeros() for place, info in outputs])
+    else:
+        found = step.node(*[gradients.get(place) for place in range(len(step.outputs))])
+    found = found if isinstance(found, tuple) else (found,)
+    by_input = [found[argument] for argument in step.arguments]
+    return [info.zeros() if own is None else own for own, info in zip(by_input, infos, strict=True)]
 
 
 def target_by_target(pull: Callable[[Gradients], list[Tensor]], gradients: Gradients) -> list[Tensor]:

@@ -29,11 +29,6 @@ class Axis(NamedTuple):
     padding: int
     dilation: int
 
-    def pixels_at(self, tap: int) -> slice:
-        """The pixels of the padded input that one tap of the kernel meets."""
-        first = tap * self.dilation
-        return slice(first, first + (self.out - 1) * self.stride + 1, self.stride)
-
 
 def convolution_rule(steps: Sequence[Step]) -> Rule | None:
     step = steps[0]
@@ -47,12 +42,14 @@ def convolution_rule(steps: Sequence[Step]) -> Rule | None:
     unreached = [axis.size - far for axis, far in zip(axes, reach, strict=True)]  # pixels that the kernel never meets
     groups, networks = step.saved("groups"), len(steps)
     one_channel = step.saved("weight").shape[1] == groups == 1
-    norms = [folded_norm(step) for step in steps]
+    norms = [step.folded_norm for step in steps]
     slopes = [None if norm is None else batch_norm_slope(norm)[:, None, None, None] for norm in norms]
+    step.below[0].may_overwrite = step.below[0].is_private
     weights_and_slopes = list(zip([step.saved("weight") for step in steps], slopes, strict=True))
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
-        rows = as_rows(gradient)
+        flat = gradient.permute(0, 2, 4, 5, 1, 3).reshape(-1, *gradient.shape[4:], networks * gradient.shape[3])
+        rows = flat.permute(0, 3, 1, 2)  # (T * B, S * C, H, W), channels last
         weights = [weight if slope is None else weight * slope for weight, slope in weights_and_slopes]  # not kept
         if one_channel:
             return [one_channel_gradient(rows, weights, *axes).unflatten(1, (len(gradient), -1)).movedim(1, 0)]
@@ -62,13 +59,6 @@ def convolution_rule(steps: Sequence[Step]) -> Rule | None:
         return [rows.permute(0, 2, 3, 1).reshape(shape).permute(0, 4, 1, 5, 2, 3)]
 
     return rule
-
-
-def as_rows(gradient: Tensor) -> Tensor:
-    """(T, S, B, C, H, W) as (T * B, S * C, H, W), channels last."""
-    targets, networks, images, channels, height, width = gradient.shape
-    flat = gradient.permute(0, 2, 4, 5, 1, 3).reshape(targets * images, height, width, networks * channels)
-    return flat.permute(0, 3, 1, 2)
 
 
 def one_channel_gradient(rows: Tensor, weights: Sequence[Tensor], vertical: Axis, horizontal: Axis) -> Tensor:
@@ -82,11 +72,13 @@ def one_channel_gradient(rows: Tensor, weights: Sequence[Tensor], vertical: Axis
     taps = taps.view(len(weights), vertical.kernel, horizontal.kernel, len(rows), vertical.out, horizontal.out)
     height, width = (axis.size + 2 * axis.padding for axis in (vertical, horizontal))
     down = rows.new_zeros(len(weights), horizontal.kernel, len(rows), height, horizontal.out)
-    for tap in range(vertical.kernel):
-        down[..., vertical.pixels_at(tap), :].add_(taps[:, tap])
+    for tap in range(vertical.kernel):  # meets every `stride`th pixel of the padded input from its place on
+        met = slice(tap * vertical.dilation, None, vertical.stride)
+        down[..., met, :][..., : vertical.out, :].add_(taps[:, tap])
     across = rows.new_zeros(len(weights), len(rows), height, width)
     for tap in range(horizontal.kernel):
-        across[..., horizontal.pixels_at(tap)].add_(down[:, tap])
+        met = slice(tap * horizontal.dilation, None, horizontal.stride)
+        across[..., met][..., : horizontal.out].add_(down[:, tap])
     inside = (slice(axis.padding, axis.padding + axis.size) for axis in (vertical, horizontal))
     return across[:, :, None, *inside]
 
@@ -99,29 +91,20 @@ def is_image_convolution(step: Step) -> bool:
 
 
 def batch_norm_rule(steps: Sequence[Step]) -> Rule | None:
-    """In eval mode: a factor for each channel, or nothing if the convolution's rule has it in its weights."""
+    """In eval mode: a factor for each channel, or nothing if it is all that a convolution leads to.
+
+    Then the two are one convolution, of other weights.
+    """
     step = steps[0]
     if step.saved("training") or step.inputs != [0]:
         return None
-    if folded_norm(step.below[0]) is step:
+    if step.below[0].is_private and is_image_convolution(step.below[0]):
+        for norm in steps:
+            norm.below[0].folded_norm = norm
         return lambda gradient: [gradient]
     slopes = torch.stack([batch_norm_slope(step) for step in steps])
     slopes = slopes.view(len(steps), 1, -1, *[1] * (len(step.shape) - 2))
     return lambda gradient: [gradient * slopes]
-
-
-def folded_norm(step: Step) -> Step | None:
-    """The BatchNorm in eval mode that is all a convolution leads to: the two are one convolution, of other weights."""
-    if not is_image_convolution(step) or not is_private(step):
-        return None
-    (norm,) = step.above
-    is_factor = norm.name == BATCH_NORM and not norm.saved("training") and norm.inputs == [0]
-    return norm if is_factor else None
-
-
-def is_private(step: Step) -> bool:
-    """Whether the gradient at this step is of use only to the steps below, which may find it half done."""
-    return len(step.above) == 1 and not step.wanted
 
 
 def batch_norm_slope(step: Step) -> Tensor:

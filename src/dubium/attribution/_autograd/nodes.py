@@ -5,6 +5,7 @@ one, `MissingAttributeError` is raised, and callers leave the node, or the whole
 """
 
 import math
+import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,11 +34,13 @@ def read_attribute(node: Node, name: str) -> Any:
 
 @contextmanager
 def silence_fallback_warnings() -> Iterator[None]:
-    """Within, torch does not say that it has no batching rule for a node and takes one target at a time itself."""
+    """Within, torch does not tell the user that it takes the targets of a node one by one: so it shall."""
     switch = getattr(torch._C._functorch, "_set_vmap_fallback_warning_enabled", lambda _enabled: None)
     switch(False)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "There is a performance drop", UserWarning)
+            yield
     finally:
         switch(True)
 
@@ -70,13 +73,18 @@ class Step:
     name: str
     outputs: list[OutputInfo]
     edges: list[Edge]
-    wanted: bool
+    inputs: list[int]  # one for each edge
+    arguments: list[int]  # their places in what the node's backward returns
+    shape: tuple[int, ...]  # of the first output
+    is_wanted: bool
+    is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
     above: list["Step"] = field(default_factory=list)
     below: list["Step"] = field(default_factory=list)  # one for each edge
-
-    def __post_init__(self) -> None:
-        self.shape = self.outputs[0].shape
-        self.inputs = [edge.input for edge in self.edges]
+    is_private: bool = False  # whether its gradient is of use only to the steps below, which may find it half done
+    # what a rule that was made earlier, of the step above, tells the rule of this one:
+    is_done: bool = False  # it does all that this one would do
+    may_overwrite: bool = False  # the gradient that it gives is new, and nobody else's
+    folded_norm: "Step | None" = None  # a BatchNorm that leaves its factors to this convolution
 
     def saved(self, name: str) -> Any:
         """What the forward pass saved under a name of torch's, e.g. "weight" in a convolution."""
@@ -93,7 +101,12 @@ def steps_between(root: Node, wanted: Collection[Node]) -> list[Step]:
         if is_complete:
             edges = [Edge(i, *edge) for i, edge in enumerate(node.next_functions) if steps.get(edge[0])]
             if edges or node in wanted:
-                steps[node] = step = Step(node, str(node.name()), output_infos(node), edges, node in wanted)
+                outputs, inputs = output_infos(node), [edge.input for edge in edges]
+                is_python, name, shape = not callable(node), str(node.name()), outputs[0].shape
+                arguments = [tensor_argument(node, number) for number in inputs] if is_python else inputs
+                steps[node] = step = Step(
+                    node, name, outputs, edges, inputs, arguments, shape, node in wanted, is_python
+                )
                 order.append(step)
         elif node is not None and node not in steps:
             steps[node] = None
@@ -102,17 +115,14 @@ def steps_between(root: Node, wanted: Collection[Node]) -> list[Step]:
         step.below = [below for edge in step.edges if (below := steps[edge.node])]
         for below in step.below:
             below.above.append(step)
+    for step in order:
+        step.is_private = len(step.above) == 1 and not step.is_wanted
     return order[::-1]
 
 
 def output_infos(node: Node) -> list[OutputInfo]:
     """What is known about each output of a node."""
     return [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in read_attribute(node, "_input_metadata")]
-
-
-def is_python_function(node: Node) -> bool:
-    """Whether a node is of a `torch.autograd.Function` written in Python, which is called by `apply`."""
-    return not callable(node)
 
 
 def tensor_argument(node: Node, number: int) -> int:
@@ -129,18 +139,14 @@ def graph_signature(
     steps: Sequence[Step], wanted: Sequence[GradientEdge], settings: Mapping[str, Sequence[str]]
 ) -> tuple[Any, ...]:
     """What must be equal for two graphs to be walked together; `settings` names what the rules read, by node."""
-    order = {step.node: index for index, step in enumerate(steps)}
-    nodes = tuple(
-        (
-            step.name,
-            step.shape,
-            tuple((edge.input, order[edge.node], edge.output) for edge in step.edges),
-            tuple(step.saved(name) for name in settings.get(step.name, ())),
-            step.saved("weight").shape if step.name == CONVOLUTION else None,
-        )
-        for step in steps
-    )
-    return nodes, tuple((order.get(edge.node), edge.output_nr) for edge in wanted)
+    order, nodes = {step.node: index for index, step in enumerate(steps)}, list[Any]()
+    for step in steps:
+        nodes += [step.name, step.shape, *[(edge.input, order[edge.node], edge.output) for edge in step.edges]]
+        for name in settings.get(step.name, ()):
+            nodes.append(step.saved(name))
+        if step.name == CONVOLUTION:
+            nodes.append(step.saved("weight").shape)
+    return *nodes, *[(order.get(edge.node), edge.output_nr) for edge in wanted]
 
 
 def graph_nodes(node: Node, beyond: Collection[Node] = ()) -> set[Node]:

@@ -11,14 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from dubium.attribution._autograd.convolution import (
-    BATCH_NORM,
-    Rule,
-    batch_norm_rule,
-    convolution_rule,
-    is_image_convolution,
-    is_private,
-)
+from dubium.attribution._autograd.convolution import BATCH_NORM, Rule, batch_norm_rule, convolution_rule
 from dubium.attribution._autograd.nodes import CONVOLUTION, Step
 
 RELU, MAX_POOLING = "ReluBackward0", "MaxPool2DWithIndicesBackward0"
@@ -102,25 +95,32 @@ def as_convolutions_want(features: Tensor) -> Tensor:
 
 
 def relu_rule(steps: Sequence[Step]) -> Rule:
-    if any(includes_relu(above) for above in steps[0].above):
-        return identity_rule(steps)
+    if steps[0].is_done:
+        return lambda gradient: [gradient]
     out = as_convolutions_want(stack_networks([step.saved("result") for step in steps], 0))
-    if is_private(steps[0]) and is_image_convolution(steps[0].above[0]):  # its gradient is new, and nobody else's
+    if steps[0].may_overwrite:
         return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0, grad_input=gradient)]
     return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0)]
 
 
 def max_pooling_rule(steps: Sequence[Step]) -> Rule | None:
-    """Maxima of squares that do not overlap: where each was found is known once for all targets."""
-    if not pools_squares(steps[0]):
+    """Maxima of squares that touch and do not overlap: where each was found is known once for all targets.
+
+    Where a ReLU leads to nothing else, its rule is done here too: a maximum passes if it is above 0.
+    """
+    step, relu = steps[0], steps[0].below[0]
+    kernel, moves = step.saved("kernel_size"), (*step.saved("padding"), *step.saved("dilation"))
+    touch = kernel[0] == kernel[1] and step.saved("stride") in ((), kernel) and moves == (0, 0, 1, 1)
+    if not touch or step.saved("ceil_mode") or step.saved("self").ndim != 4:
         return None
     features = stack_networks([step.saved("self") for step in steps], 0)
     places = stack_networks([step.saved("result1") for step in steps], 0).flatten(3)
     values = features.flatten(3)
-    passes = (values.gather(3, places) > 0).to(values.dtype) if includes_relu(steps[0]) else values.new_ones(())
+    relu.is_done = relu.name == RELU and relu.is_private
+    passes = (values.gather(3, places) > 0).to(values.dtype) if relu.is_done else values.new_ones(())
     is_maximum = torch.zeros_like(values).scatter_(3, places, passes.expand_as(places)).view_as(features)
-    size, shape = steps[0].saved("kernel_size")[0], features.shape[1:]
-    height, width = (n * size for n in steps[0].shape[2:])
+    size, shape = kernel[0], features.shape[1:]
+    height, width = step.shape[2] * size, step.shape[3] * size
     is_maximum = is_maximum[..., :height, :width].permute(1, 3, 4, 0, 2)
     is_maximum = is_maximum.contiguous().unflatten(1, (-1, size)).flatten(3)  # image, row of squares, row, all else
     cut_off = (0, shape[3] - width, 0, shape[2] - height)
@@ -133,20 +133,6 @@ def max_pooling_rule(steps: Sequence[Step]) -> Rule | None:
         return [pad(product, cut_off) if any(cut_off) else product]
 
     return rule
-
-
-def pools_squares(step: Step) -> bool:
-    """Whether this pools images by squares that touch and do not overlap."""
-    if step.name != MAX_POOLING or step.saved("self").ndim != 4:
-        return False
-    size = step.saved("kernel_size")
-    touch = size[0] == size[1] and step.saved("stride") in ((), size) and not step.saved("ceil_mode")
-    return touch and (*step.saved("padding"), *step.saved("dilation")) == (0, 0, 1, 1)
-
-
-def includes_relu(step: Step) -> bool:
-    """Whether this pools squares, and is all that a ReLU leads to: the rule of pooling then does that of the ReLU."""
-    return pools_squares(step) and step.below[0].name == RELU and is_private(step.below[0])
 
 
 ACTIVATIONS = (

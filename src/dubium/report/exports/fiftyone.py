@@ -27,14 +27,14 @@ def write_fiftyone(regions: ExportRegions, folder: Path) -> int:
 
 def copy_image(row: Row, path: Path) -> None:
     """The image's file, or, for an image of a dataset, the picture of it in the results."""
-    if row.path is not None and is_image(row.path):
+    if row.path is not None and is_readable_image(row.path):
         with written_atomically(path) as beside:
             shutil.copyfile(row.path, beside)
     elif row.thumbnail is not None:
         write_atomically(path, row.thumbnail)
 
 
-def is_image(path: str) -> bool:
+def is_readable_image(path: str) -> bool:
     """Whether a path in the results leads to an image: results of somebody else's may name any file here."""
     try:
         read_image(path)

@@ -1,0 +1,105 @@
+"""Methods of a user's own: functions, Captum's classes and objects, registered by a name or named by where they are."""
+
+import inspect
+import re
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch import nn
+
+from dubium.attribution._captum import captum_attributor, captum_name, is_captum
+from dubium.attribution._target import target_part
+from dubium.errors import OptionError, UnknownNameError
+from dubium.registry import REGISTERED, load_function, method_names
+from dubium.types import Attributor, Images, Maps, Target
+
+
+def register_method(name: str, function: Any, *, replace: bool = False) -> None:
+    """Give a method of your own a name, which `explain`, `evaluate` and `methods()` then know, in this process.
+
+    On the command line, name it `package.module:function` instead.
+
+    Args:
+        name: letters, digits and `-_.`, and not that of another method.
+        function: `(network, x, target, *, options...) -> maps`, a Captum class or object.
+        replace: whether an earlier method of that name, registered likewise, is replaced.
+
+    >>> def brightness(network, x, target):
+    ...     return x.sum(1)[:, None].expand(-1, target(network(x)).shape[1], -1, -1)
+    >>> register_method("brightness", brightness, replace=True)
+    >>> import dubium, dubium.data
+    >>> dubium.explain(dubium.load_posterior("demo"), dubium.data.load("demo").batch([0]), method="brightness").method
+    'brightness'
+    """
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise OptionError(f"The method's name is {name!r}; letters, digits, '-', '_' and '.' are needed.")
+    if name in method_names() and not (replace and name in REGISTERED):
+        raise OptionError(f"There is a method called {name!r} already. Choose another name.")
+    if isinstance(function, str) or not callable(getattr(function, "attribute", function)):
+        raise OptionError(
+            f"The method {name!r} is a {type(function).__name__}; a function or a Captum class is needed."
+        )
+    find_attributor(function)  # raises what is wrong with its signature
+    REGISTERED[name] = function
+
+
+def find_attributor(what: object) -> tuple[str, Attributor] | None:
+    """The name and function of a method that is registered, importable, of Captum's, or a function; None of others."""
+    given = what
+    if isinstance(what, str):
+        what = REGISTERED[what] if what in REGISTERED else import_method(what) if ":" in what else what
+    if not isinstance(what, str) and is_captum(what):
+        name, function = captum_name(what), image_by_image(captum_attributor(what))
+    elif callable(what) and not isinstance(what, type):
+        name = getattr(getattr(what, "func", what), "__name__", type(what).__name__)
+        check_signature(what, name)
+        function = image_by_image(what)
+    else:
+        return None
+    return (given if isinstance(given, str) and given in REGISTERED else name), function
+
+
+def image_by_image(function: Attributor) -> Attributor:
+    """A user's function, called image by image where the target selects different classes for each image.
+
+    The function then always gets a target that is one function of the logits, as its author expects.
+    """
+
+    @wraps(function)
+    def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Maps:
+        if not getattr(target, "differs_by_image", False):
+            maps: Maps = function(network, x, target, **options)
+            return maps
+        parts = [slice(b, b + 1) for b in range(len(x))]
+        return torch.cat([function(network, x[one], target_part(target, one), **options) for one in parts])
+
+    return attribute
+
+
+def check_signature(function: Callable[..., Any], name: str) -> None:
+    """Whether a function of a user's can be called as a method is."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a function of C's
+    required = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    try:
+        signature.bind(*[None] * 3, **{p.name: None for p in required})
+    except TypeError as error:
+        raise OptionError(
+            f"{name}{signature} cannot be called as a method: {error}. A method is called with (network, x, target), "
+            "and its options by name: `network` is a torch.nn.Module, `x` the images (B, C, H, W), `target` a function "
+            "from the network's output to T scores an image, (B, T). It returns maps (B, T, H, W)."
+        ) from error
+
+
+def import_method(path: str) -> Any:
+    """What a user names as "package.module:name": a function, or a class of Captum's."""
+    try:
+        return load_function(path)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UnknownNameError(
+            f"The method {path!r} cannot be imported: {error}. Expected package.module:name."
+        ) from error

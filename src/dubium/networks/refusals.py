@@ -1,0 +1,70 @@
+"""What is said about networks whose logits cannot be explained."""
+
+from typing import NoReturn
+
+from torch import Tensor
+
+from dubium.checks import number
+from dubium.errors import NetworkStateError, OutputError
+
+SAME = 1e-4  # of the largest logit: differences below are rounding
+
+
+def refuse_output(logits: object, index: int, images: int) -> NoReturn:
+    """Say why the output of network `index` is not logits (B, K)."""
+    if not isinstance(logits, Tensor):
+        raise OutputError(
+            f"Network {index} returned a {type(logits).__name__}; a tensor of logits (B, K) is needed. "
+            "Say what to take with output=."
+        )
+    if logits.ndim != 2 or len(logits) != images:
+        hint = " One logit an image: output='sigmoid'." if logits.shape == (images,) else ""
+        raise OutputError(
+            f"Network {index} returned shape {tuple(logits.shape)} for {number(images, 'image')}; "
+            f"(B, K) = ({images}, K) is needed.{hint} Segmentation and regression are not supported yet."
+        )
+    if not logits.is_floating_point():
+        raise OutputError(f"Network {index} returned {logits.dtype}; floating-point logits are needed.")
+    raise OutputError(
+        f"Network {index} has K = {logits.shape[1]} outputs; at least two classes are needed. If it is the logit z "
+        "of a sigmoid: output='sigmoid' takes it as the classes (0, z). Regression is not supported yet."
+    )
+
+
+def refuse_probabilities(index: int) -> NoReturn:
+    raise OutputError(
+        f"The outputs of network {index} look like probabilities: none is negative and each row sums to 1. Logits are "
+        "needed: leave out the last softmax, or say output='probabilities', which takes their logarithm. If they are "
+        "logits after all: output=lambda logits: logits."
+    )
+
+
+def refuse_cut_off(index: int) -> NoReturn:
+    raise NetworkStateError(
+        f"The logits of network {index} have no gradient at the image: its forward pass cuts it off (torch.no_grad, "
+        "detach, .data or .numpy), so that maps would be flat. Let it compute everything with gradients; its "
+        "parameters may stay frozen (requires_grad=False)."
+    )
+
+
+def refuse_mixed_images(index: int) -> NoReturn:
+    raise NetworkStateError(
+        f"Network {index} mixes the images of a batch: the logits of an image change with its neighbours, and so "
+        "would its maps. Does it reshape or repeat across the batch? (timm's GCViT does.) Explain one image at a "
+        "time, or mend its forward pass."
+    )
+
+
+def check_is_fixed(first: Tensor, again: Tensor, index: int) -> None:
+    """Whether a network gives the same logits of the same images again."""
+    if differ(first, again):
+        raise NetworkStateError(
+            f"Network {index} is random: two passes of the same images differ, though it is in eval mode. Does it "
+            "call F.dropout without training=self.training, or use FractionalMaxPool2d? Make it a fixed function; for "
+            "MC dropout, give dubium.posteriors.MCDropout(network), which fixes the masks."
+        )
+
+
+def differ(logits: Tensor, again: Tensor) -> bool:
+    """Whether logits differ by more than rounding."""
+    return bool((logits - again).abs().max() > SAME * logits.abs().max())
