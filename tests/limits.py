@@ -30,13 +30,8 @@ class Outcome:
     growth: int
 
 
-<<<<<<< HEAD
-def call_apart(call, seconds=120):
-    """Run `call()` in a forked process."""
-=======
 def call_apart(call, seconds=30):
     """Run `call()` in a forked process, for as many seconds of the processor's time."""
->>>>>>> main
     receive, send = os.pipe()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # newer Pythons warn of forks of processes with threads
@@ -69,9 +64,9 @@ def resident_bytes():
         return int(file.read().split()[1]) * resource.getpagesize()
 
 
-def assert_refused(call, name, *, most=GIB):
+def assert_refused(call, name, *, seconds=30, most=GIB):
     """The call ends in time with an error of ours that names the file, and without much memory."""
-    found = call_apart(call)
+    found = call_apart(call, seconds)
     assert found.is_ours, found
     assert name in found.message, found
     assert found.growth < most, found

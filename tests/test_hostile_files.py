@@ -50,7 +50,7 @@ def edit(folder, file=FILE, **changes):
 def test_a_record_asks_for_a_bounded_number_of_samples(make, samples, tmp_path):
     save_posterior(make(small()), tmp_path, architecture=CNN)
     edit(tmp_path, sampling={"samples": samples, "seed": 0})
-    assert_refused(lambda: list(load_posterior(tmp_path)), "posterior.json: 'sampling'")
+    assert_refused(lambda: list(load_posterior(tmp_path)), "posterior.json: 'sampling'", seconds=10)
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_record_asks_for_a_bounded_number_of_samples(make, samples, tmp_path):
 )
 def test_a_record_of_nonsense_is_refused_by_name_and_at_once(changes, folder):
     edit(folder, **changes)
-    assert_refused(lambda: load_posterior(folder), "", most=2**28)
+    assert_refused(lambda: load_posterior(folder), "", seconds=15, most=2**28)
     with pytest.raises(FileFormatError, match=r"posterior\.json|safetensors"):
         load_posterior(folder)
 
@@ -99,7 +99,7 @@ def test_a_record_that_nests_deeply_is_refused(folder):
 def test_a_pipe_or_a_device_in_a_posteriors_folder_is_refused(make, name, folder):
     (folder / name).unlink()
     make(folder / name)
-    assert_refused(lambda: load_posterior(folder), f"{name} cannot be read", most=SMALL)
+    assert_refused(lambda: load_posterior(folder), f"{name} cannot be read", seconds=5, most=SMALL)
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn])
@@ -157,7 +157,7 @@ def vae_folder(tmp_path):
 )
 def test_a_vae_of_nonsense_is_refused_by_name(changes, vae_folder):
     edit(vae_folder, "vae.json", **changes)
-    assert_refused(lambda: load_vae(vae_folder), "vae", most=2**28)
+    assert_refused(lambda: load_vae(vae_folder), "vae", seconds=15, most=2**28)
 
 
 def test_damage_to_a_vae_is_noticed(vae_folder):

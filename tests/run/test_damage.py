@@ -218,7 +218,7 @@ def test_metadata_that_is_not_json_is_refused(metadata, shard):
 def test_a_pipe_or_a_device_as_shard_is_refused(make, shard):
     shard.unlink()
     make(shard)
-    assert_refused(lambda: open_results(shard.parents[1]), f"{NAME} cannot be read")
+    assert_refused(lambda: open_results(shard.parents[1]), f"{NAME} cannot be read", seconds=5)
 
 
 @pytest.mark.skipif(not IS_LINUX, reason="processes are forked and measured as Linux does it")
@@ -229,7 +229,7 @@ def test_a_small_shard_of_a_huge_map_is_refused(shard):
     write_foreign_columns(shard, rows)
     del rows, zeros
     assert shard.stat().st_size < 2**24
-    assert_refused(lambda: read_all(shard.parents[1]), NAME)
+    assert_refused(lambda: read_all(shard.parents[1]), NAME, seconds=60)
 
 
 def write_foreign_columns(shard, rows):
