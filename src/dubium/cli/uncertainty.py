@@ -8,7 +8,7 @@ import typer
 
 from dubium.choices import RANKING
 from dubium.cli import _options as o
-from dubium.cli._tables import exit_if_skipped, print_json, print_most_uncertain, row_json
+from dubium.cli._tables import exit_if_skipped, print_json, print_most_uncertain, row_json, say_size_taken
 from dubium.folder_lock import own_folder
 
 
@@ -61,7 +61,10 @@ def uncertainty(
     with TemporaryDirectory() as temporary:
         folder = out or Path(temporary)
         with own_folder(folder), stage_bars(quiet=json) as progress:
-            results = explain_dataset(open_work(settings), folder, fresh=fresh, progress=progress)
+            work = open_work(settings)
+            if not json:
+                say_size_taken(work)
+            results = explain_dataset(work, folder, fresh=fresh, progress=progress)
             page = write_page(folder) if out else None
         if json:
             for row in results.rows(pictures=False):
