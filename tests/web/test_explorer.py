@@ -77,7 +77,7 @@ def test_map_sum_and_votes_are_there(page):
 
 
 def test_the_kinds_of_two_methods_and_their_contrast_are_shown(page):
-    assert page.locator("#view p.method").all_inner_texts() == ["ua-backprop", "auto"]
+    assert page.locator("#view p.method").all_inner_texts() == ["ua-backprop", "auto", "auto: what lowers the doubt"]
     kinds = page.locator("#view .maps").nth(2).locator("figure").all()
     assert [figure.get_attribute("class") for figure in kinds] == ["total", "aleatoric", "epistemic", "contrast"]
 

@@ -123,7 +123,7 @@ def attention_lines(results: Path) -> Iterator[str]:
 
 
 def strongest_line(dataset: str, content: Mapping[str, Any]) -> str:
-    """Stronger attention over ten seeds: how many arms differ from none, of networks and of controls."""
+    """Stronger attention over the seeds: how many arms differ from none, of networks and of controls."""
     arms = [label for label in content["results"] if label != "No attention"]
     found = {arm: paired_difference(content, arm, "No attention", "accuracy") for arm in arms}
     known = {arm: row for arm, row in found.items() if row is not None}

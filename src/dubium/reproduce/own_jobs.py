@@ -10,7 +10,7 @@ DATASETS = ("mnist", "cifar-10")
 
 
 def attention_jobs(scale: str) -> list[Job]:
-    """Whether attention helps at all: stronger attention of several maps against none, over ten trainings."""
+    """Whether attention helps at all: stronger attention of several maps against none, over several trainings."""
     found = []
     for dataset in DATASETS:
         options = {**options_for(TRIALS, scale, dataset), "seeds": SEEDS[scale]}
@@ -20,7 +20,7 @@ def attention_jobs(scale: str) -> list[Job]:
 
 
 def strategy_jobs(scale: str) -> list[Job]:
-    """Other ways to use doubt in training, over ten seeds, and again on ten fresh ones."""
+    """Other ways to use doubt in training, over some seeds, and again on as many fresh ones."""
     found = []
     for tag, first in (("", 0), ("again", SEEDS[scale])):
         for dataset in DATASETS:

@@ -45,7 +45,7 @@ TRIALS: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 """Where the question is whether attention, or anything, helps at all; `SEEDS` trainings of each arm."""
 
 RUNTIME: Mapping[str, Mapping[str, Any]] = {"smoke": {"repeats": 1}, "cpu": {"repeats": 5}, "paper": {"repeats": 20}}
-SEEDS = {"smoke": 1, "cpu": 10, "paper": 10}
+SEEDS = {"smoke": 1, "cpu": 3, "paper": 10}
 
 MINUTES: Mapping[str, Mapping[str, float]] = {
     "blurring": {"mnist": 0.2, "svhn": 0.2, "cifar-10": 0.6, "cifar-100": 0.5},

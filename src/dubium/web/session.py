@@ -75,7 +75,9 @@ def open_posterior_session(posterior: Mapping[str, Any], images: Mapping[str, An
         prepared: `input_shape`, `fit`, `resize`, `interpolation` and `classes` of `Settings`.
     """
     networks, record = open_posterior(posterior)
-    settings = resolve_data_config(Settings(posterior, images or {}, method="clue", **prepared), networks)
+    settings = Settings(posterior, images or {}, method="clue", **prepared)
+    if "data_config" in posterior:
+        settings = resolve_data_config(settings, networks)
     classes = settings.classes or (tuple(record.classes) if record and record.classes else None)
     source, classes = open_source(images, classes) if images else (None, classes)
     channels, height, width = settings.input_shape or input_shape(networks, record)

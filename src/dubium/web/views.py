@@ -7,7 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from numpy.typing import NDArray
+from torch import Tensor
 
 from dubium.data.fit import Preprocessing, place_map
 from dubium.explanation import Explanation
@@ -38,9 +40,15 @@ def alert(message: str) -> str:
 
 def map_at_image_size(explanation: Explanation, item: Item, kind: str, preprocessing: Preprocessing) -> Array:
     """The map at the image's own size."""
+    return at_image_size(explanation.maps[kind], item, preprocessing).numpy(force=True)
+
+
+def at_image_size(
+    maps: Float[Tensor, "1 H W"], item: Item, preprocessing: Preprocessing
+) -> Float[Tensor, "height width"]:
+    """A map of the one image that an explanation is of, at the image's own size."""
     size = item.image.shape[1], item.image.shape[2]
-    placed = place_map(explanation.maps[kind][0].float(), size, preprocessing.seen_box(size))
-    return np.asarray(placed.numpy(force=True), np.float32)
+    return place_map(maps[0].float(), size, preprocessing.seen_box(size))
 
 
 def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "") -> str:
@@ -69,20 +77,29 @@ def maps_row(figures: Sequence[str], size: Sequence[int]) -> str:
 def methods_view(
     item: Item, explanations: Mapping[str, Explanation], preprocessing: Preprocessing, smooth: float
 ) -> str:
-    """All kinds of maps and their contrast, one row for each method: a glance tells whether it tells kinds apart."""
-    size, rows = item.image.shape[1:], []
+    """All kinds of maps and their contrast, one row for each method: a glance tells whether it tells kinds apart.
+
+    A method with signed maps has a second row: what lowers the doubt.
+    """
+    rows = []
     for method, explanation in explanations.items():
-        maps = {
-            kind: smooth_map(torch.from_numpy(map_at_image_size(explanation, item, kind, preprocessing)), smooth)
-            for kind in explanation.maps
-        }
-        cells = [figure_html(kind, overlay(item.image, maps[kind]), f"{method}, {kind}", kind) for kind in maps]
-        if contrast := contrast_of_kinds(maps):
-            pixels = layer_over(item.image, contrast_colours(contrast, size))
-            caption = f"contrast <b>{percent(contrast.shared)} shared</b>"
-            cells.append(figure_html("contrast", pixels, contrast_words(contrast), caption))
-        rows.append(f'<p class="method">{escape(method)}</p>{maps_row(cells, size)}')
+        rows.append(kinds_row(item, method, explanation.maps, preprocessing, smooth))
+        if "signed" in explanation.extras:
+            lowering = {kind: (-signed).clamp_min(0) for kind, signed in explanation.extras["signed"].items()}
+            rows.append(kinds_row(item, f"{method}: what lowers the doubt", lowering, preprocessing, smooth))
     return explorer_block(f"<h3>All kinds, two methods</h3>{''.join(rows)}{CONTRAST_SCALE}")
+
+
+def kinds_row(item: Item, title: str, maps: Mapping[str, Tensor], preprocessing: Preprocessing, smooth: float) -> str:
+    """One map for each kind over the image, and the contrast of two kinds."""
+    size = item.image.shape[1:]
+    drawn = {kind: smooth_map(at_image_size(found, item, preprocessing), smooth) for kind, found in maps.items()}
+    cells = [figure_html(kind, overlay(item.image, drawn[kind]), f"{title}, {kind}", kind) for kind in drawn]
+    if contrast := contrast_of_kinds(drawn):
+        pixels = layer_over(item.image, contrast_colours(contrast, size))
+        caption = f"contrast <b>{percent(contrast.shared)} shared</b>"
+        cells.append(figure_html("contrast", pixels, f"{title}: {contrast_words(contrast)}", caption))
+    return f'<p class="method">{escape(title)}</p>{maps_row(cells, size)}'
 
 
 def scores_view(explanation: Explanation, item: Item, kind: str, name: Namer) -> str:
