@@ -20,7 +20,8 @@ REASONS = {
 HEAD = """# Networks
 
 Which networks `explain` has been tried on, and how well FullGrad's terms add up there. This page is written by
-`make zoo` (`python -m tests.zoo`) from `benchmarks/results/zoo.jsonl`; do not edit it by hand.
+`make zoo` (`python -m tests.zoo`) from `benchmarks/results/zoo.jsonl`; do not edit it by hand. It goes on where it
+stopped, so that lines may be of different commits; `ZOO=--again` measures all of them anew.
 
 No trained weights are used: each network has 10 classes and random weights that are "woken": random numbers where a
 fresh network has zeros or ones, BatchNorm statistics from a batch, a last layer whose logits have a standard deviation
@@ -46,6 +47,8 @@ TAIL = """
   as the only thing in a module without layers, it is one function and is complete.
 - What runs under `torch.no_grad` or is detached is a constant for autograd, and so a bias of what it is combined with.
 - `torch.utils.checkpoint` with `use_reentrant=True`: see the table.
+- A network that mixes the images of a batch, as timm's GCViT does (its gradients were off by 3e-2 in a batch of two):
+  methods that take several images at a time refuse it, and ask for one image at a time.
 - torch itself gives a wrong gradient of one image alone where BatchNorm in eval mode receives a gradient with channels
   last and its input has channels first (torch 2.13, in LeViT). dubium has a rule of its own and is right there.
 """
