@@ -3,7 +3,7 @@
     DUBIUM_DATA=... DUBIUM_MODELS=... python -m benchmarks.auto.final OUT RUN DATASET [PROTOCOL ...]
 
 Killed, the same command goes on. Images are those of `split.py`, part `final`. What was cut to fit two shared cores is
-in `SIZES`, `CUTS` and `METHODS`, and in each summary's settings.
+in `SIZES`, `CUTS`, `FEWER` and `METHODS`, and in each summary's settings.
 """
 
 import os
@@ -32,13 +32,16 @@ SIZES: dict[str, dict[str, object]] = {
 }
 CUTS: dict[str, dict[str, dict[str, object]]] = {
     "mnist": {"removal": {"images": 40}},
+    "cifar-10": {"removal": {"images": 12, "remove": ("mean", "linear")}},
     "cifar-100": {
-        "anomaly": {"images": 100},
-        "sanity": {"images": 20},
-        "removal": {"images": 12},
-        "blurring": {"images": 50},
+        "anomaly": {"images": 100, "candidates": 1000},
+        "sanity": {"images": 12, "candidates": 2000},
+        "blurring": {"images": 60, "candidates": 2000, "fractions": (0.02,), "step": 1.0},
+        "removal": {"images": 12, "candidates": 2000, "remove": ("mean", "linear")},
     },
 }
+FEWER: dict[tuple[str, str], tuple[str, ...]] = {("cifar-10", "removal"): METHODS[:4]}  # by dataset and protocol
+FEWER |= {("cifar-100", protocol): METHODS[:3] for protocol in SIZES}  # a hundred classes: the dearest
 
 
 def run_final(out: Path, run: str, dataset: str, protocols: list[str], results: Path | None) -> None:
@@ -48,9 +51,10 @@ def run_final(out: Path, run: str, dataset: str, protocols: list[str], results: 
     data = test.subset(split_indices(dataset, len(test), "final"))
     posterior, _ = open_posterior({"run": run})
     name = f"{Path(run).name}-{dataset}"
-    methods, weights, train = parse_methods(METHODS, data.shape[0]), posterior_digest(posterior), load(dataset, "train")
+    weights, train = posterior_digest(posterior), load(dataset, "train")
     for protocol in protocols:
         start, folder = time.time(), out / name / protocol
+        methods = parse_methods(FEWER.get((dataset, protocol), METHODS), data.shape[0])
         evaluation = Evaluation(
             posterior,
             data,

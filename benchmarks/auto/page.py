@@ -13,7 +13,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from dubium.evaluation.overview import OverviewCell, is_control, overview_cells
+from dubium.evaluation.overview import OverviewCell, is_control, mean_ranks, overview_cells
 
 ROOT = Path(__file__).parents[2]
 RESULTS, PAGE = ROOT / "benchmarks" / "results" / "auto", ROOT / "docs" / "which-method.md"
@@ -109,6 +109,21 @@ def verdict_row(name: str, metric: str, cells: Sequence[OverviewCell], method: s
     return f"| {NAMES[name]}, `{metric}` | {rank} | {against} | `{control.method}` {short(control.value)}: {verdict} |"
 
 
+def ranks_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+    """The mean rank of every method, a row for each run and protocol; empty where a method was not run."""
+    summaries = {(name, protocol): found for name, own in results.items() for protocol, found in own.items()}
+    methods = sorted(dict.fromkeys(m for found in summaries.values() for m in found["results"]), key=is_control)
+    head = "| | " + " | ".join(f"`{m}`" + " (control)" * is_control(m) for m in methods) + " |"
+    lines = [head, "|---" * (1 + len(methods)) + "|"]
+    for (name, protocol), summary in summaries.items():
+        ranks = mean_ranks(overview_cells(summary))
+        best = min(ranks.values())
+        texts = [f"{ranks[m]:.1f}" if m in ranks else "" for m in methods]
+        bold = [f"**{text}**" if ranks.get(m) == best else text for m, text in zip(methods, texts, strict=True)]
+        lines.append(f"| {NAMES[name]}, {protocol} | " + " | ".join(bold) + " |")
+    return "\n".join(lines)
+
+
 def causes_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """Two by two: how often each kind's map points at each cause."""
     summary = results.get("causes-mnist", {}).get("causes")
@@ -166,7 +181,7 @@ def main() -> None:
     results = read_results()
     tables = {key: protocol_table(results, protocol, metrics) for key, (protocol, metrics) in TABLES.items()}
     tables |= {"causes": causes_table(results), "verdict": verdict_table(results, "blur-path")}
-    tables["sizes"] = sizes_table(results)
+    tables |= {"sizes": sizes_table(results), "ranks": ranks_table(results)}
     PAGE.write_text(fill_page(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
     readme = {"results": readme_table(results).replace("`blur-path`", "`auto`")}
     README.write_text(fill_page(README.read_text(encoding="utf-8"), readme), encoding="utf-8")

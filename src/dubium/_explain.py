@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium._methods import choose_method
+from dubium.attribution._budget import keep_freed_memory
 from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_MEMORY, Context, report_nothing
 from dubium.attribution._prepared import predict_logits
@@ -113,6 +114,7 @@ def uncertainty(
     """
     check_images(x)
     kinds, limit = check_kinds(kinds), parse_memory(memory)
+    keep_freed_memory()
     with borrow_networks(posterior, x, kinds, output=output, layers=False, gradients=False) as (networks, x):
         logits = predict_logits(networks, x, limit)
     return assemble(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})

@@ -89,8 +89,8 @@ class OnUncertainty:
     needs_gradients: bool  # whether flat maps come of networks that cut the gradient
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
-        if self.needs_gradients and is_large(x):
-            prepare_gradients([stack(networks)], x, context.memory)
+        measured = [stack(networks)] if self.needs_gradients and is_large(x) else []
+        prepare_gradients(measured, x, context.memory)
         logits = predict_logits(networks, x, context.memory)
         if len(x) == 0:
             return PosteriorMaps(logits, x.new_zeros(0, len(kinds), *x.shape[2:]), {}, self.method.options)

@@ -186,3 +186,28 @@ def test_the_explorer_takes_them_too(monkeypatch):
 
 def test_weights_beside_a_saved_run_are_refused():
     assert "has its own weights" in invoke("explain", "demo", "--weights", "a.pt", code=2)
+
+
+GREY = """
+from torch import nn
+
+def grey():
+    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(12, 10))
+"""
+
+
+def test_the_papers_tables_are_measured_on_networks_of_ones_own(folder, monkeypatch):
+    (folder / "own_grey.py").write_text(GREY)
+    names = {}
+    exec(GREY, names)
+    for file in ("e.pt", "f.pt"):
+        torch.save(names["grey"]().state_dict(), folder / file)
+    own = ("--posterior", "own_grey:grey", "--weights", "e.pt", "f.pt")
+    words = ("reproduce", "blurring", "--scale", "smoke", *own, "--out", "again")
+    assert "--dataset" in invoke(*words, code=2)  # these networks are for one dataset
+    assert "blurring-mnist: " in invoke(*words, "--dataset", "mnist")
+    (result,) = (folder / "again" / "smoke").glob("own-*/results/blurring-mnist.json")
+    posterior = json.loads(result.read_text())["settings"]["posterior"]
+    assert posterior == {"kind": result.parents[1].name, "members": 2}
+    assert "blurring-mnist" not in invoke(*words, "--dataset", "mnist")  # it is there already
+    assert "None of these" in invoke("reproduce", "strategies", *words[2:], "--dataset", "mnist", code=2)

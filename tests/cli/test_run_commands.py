@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,7 +47,8 @@ def out(place):
     args = ["posterior", "--dataset", "images.npz", "--top", "4", "--batch", "8", "--out", "out"]
     done = call("explain", *args, cwd=place)
     assert "20 images scored, 4 explained" in done.stdout
-    assert done.stderr == ""  # no progress bar where there is no terminal
+    lines = done.stderr.splitlines()  # no progress bar where there is no terminal, and lines on a busy machine alone
+    assert [line for line in lines if not re.fullmatch(r"(score|explain): \d+ of \d+, .+ left", line)] == []
     return place / "out"
 
 

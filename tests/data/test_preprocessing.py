@@ -89,7 +89,6 @@ def test_a_network_says_its_own_preprocessing_however_deep_it_is():
     named = {"factory": "a:b", "data_config": "model"}
     assert prepared_config(named, [nn.Sequential(Carrier())]) == expected
     assert prepared_config({**named, "data_config": expected}, []) == expected  # as results have it
-    assert prepared_config({"factory": "a:b"}, [Carrier()]) == {}
     squashed = prepared_config(named, [Carrier(crop_mode="squash", crop_pct=1.0)])
     assert (squashed["fit"], squashed["resize"]) == ("stretch", None)
     bare = prepared_config(named, [Carrier(crop_pct=None, interpolation="", mean=None, std=None)])

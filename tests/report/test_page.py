@@ -53,6 +53,14 @@ def out(tmp_path_factory):
     return folder
 
 
+def test_a_page_with_ua_backprop_alone_points_to_the_method_that_tells_kinds_apart(out):
+    pages = [
+        write_page(out / name, **given).read_text()
+        for name, given in (("a", {}), ("b", {}), ("a", {"beside": out / "b"}))
+    ]
+    assert ["--method auto" in page for page in pages] == [True, False, False]
+
+
 def test_another_runs_maps_are_shown_beside_in_the_same_card(out):
     alone, both = (Parsed(write_page(out / "a", **given).read_text()) for given in ({}, {"beside": out / "b"}))
     for page, rows in (alone, 1), (both, 2):

@@ -87,7 +87,17 @@ def test_lines_of_progress_come_now_and_then_with_the_time_left(capsys, monkeypa
     for second, done in ((0, 0), (5, 10), (12, 24), (15, 30), (25, 50)):
         now[0] = float(second)
         lines.show("score", float(done), 100)
-    assert capsys.readouterr().err.splitlines() == ["score: 24 of 100, 38 s left", "score: 50 of 100, 25 s left"]
+    said = capsys.readouterr().err.splitlines()
+    assert said[0] == "score: 10 of 100, 45 s left"  # as soon as it is seen that it will take long
+    assert said[1:] == ["score: 30 of 100, 35 s left", "score: 50 of 100, 25 s left"]
+    for second, done in ((26, 0), (28, 3), (30, 8)):
+        now[0] = float(second)
+        lines.show_text(f"maps: {done} of 8")
+    assert capsys.readouterr().err == ""  # over before it is worth a line
+    for second, done in ((31, 0), (33, 1)):
+        now[0] = float(second)
+        lines.show_text(f"curves: {done} of 8")
+    assert capsys.readouterr().err == "curves: 1 of 8, 14 s left\n"
 
 
 def test_ctrl_c_says_how_to_go_on(monkeypatch):

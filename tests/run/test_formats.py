@@ -151,3 +151,14 @@ def test_regions_anew_are_those_of_the_stored_map(photos, tmp_path):
     assert sum(region.share for region in anew) == pytest.approx(1, abs=1e-12)
     assert sum(region.area for region in anew) == LARGE[0] * LARGE[1]
     assert [int(region.mask(LARGE).sum()) for region in anew] == [region.area for region in anew]
+
+
+@pytest.mark.parametrize("config", ["/etc/passwd", {}, {"mean": "x", "std": [1], "input_shape": [1, 2, 2]}])
+def test_results_that_name_a_file_as_their_data_config_are_damage(photos, tmp_path, config):
+    results = run(photos, tmp_path / "a")
+    settings = results.about["settings"]
+    about = {**results.about, "settings": {**settings, "posterior": {**settings["posterior"], "data_config": config}}}
+    with shard_module.open_shard(tmp_path / "b" / "results" / "explained-00000.parquet", about) as shard:
+        shard.add(next(results.rows()))
+    with pytest.raises(dubium.errors.FileFormatError, match="metadata has settings"):
+        open_results(tmp_path / "b")

@@ -9,7 +9,7 @@ from dubium.errors import FileFormatError, OptionError, UnknownNameError
 from dubium.report import write_page
 from dubium.run import Settings, explain_dataset, open_work
 from dubium.web import session as s
-from dubium.web.views import alert, blur_view, map_at_image_size, map_view, scores_view
+from dubium.web.views import alert, blur_view, kinds_row, map_at_image_size, map_view, methods_view, scores_view
 from tests import piles
 
 
@@ -48,6 +48,17 @@ def test_blurring_nothing_changes_nothing(out):
     assert after.scores["total"] == pytest.approx(float(before.scores["total"][0]), rel=1e-4)
     assert len(after.curve) == len(s.CURVE) + 1
     assert "0 % blurred" in blur_view(before, after, "total", 0.0)
+
+
+def test_a_method_with_signed_maps_shows_what_lowers_the_doubt_too(out):
+    session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
+    item = session.pictures[0]
+    both, plain = (s.explain_item(session, item, s.Choice(method=name)) for name in ("auto", "grad"))
+    text = methods_view(item, {"blur-path": both, "ua-backprop": plain}, session.preprocessing, 0.0)
+    assert [text.count(f"<h4>{name}") for name in ("blur-path", "grad")] == [2, 1]
+    title = "blur-path: what lowers the doubt"
+    lowering = {kind: both.extras["signed"][kind].neg().clamp_min(0) for kind in both.maps}
+    assert kinds_row(item, title, lowering, session.preprocessing, 0.0) in text
 
 
 def test_the_views_say_scores_sum_and_votes(out):

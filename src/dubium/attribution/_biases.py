@@ -120,7 +120,7 @@ class RecordedBiases:
         given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
         if given is None or name in RESHAPING:
             return
-        permutes = name in PERMUTING or is_permutation(given, out)
+        permutes = name in PERMUTING or (given.data_ptr() == out.data_ptr() and is_permutation(given, out))
         if permutes:
             moves_last = given.shape[1] == out.shape[3] and given.shape[2:] == out.shape[1:3]
             last = moves_last and given.shape[2:] in self.sizes and id(given) not in self.channels_last
@@ -163,6 +163,7 @@ class RecordedBiases:
 
 
 def is_permutation(given: Tensor, out: Tensor) -> bool:
-    """Whether a tensor is another one with its axes in another order, as of a module that permutes."""
+    """Whether of two tensors in one place the second has the first's axes in another order, as of a module that
+    permutes."""
     axes, moved = (tuple(zip(value.stride(), value.shape, strict=True)) for value in (given, out))
-    return axes != moved and sorted(axes) == sorted(moved) and given.data_ptr() == out.data_ptr()
+    return axes != moved and sorted(axes) == sorted(moved)

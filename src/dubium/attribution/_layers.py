@@ -46,12 +46,8 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
             value = batch_norm_shift(layer) if isinstance(layer, _BatchNorm) else layer.bias
             if isinstance(value, Tensor):
                 recorded.add(out, value.detach(), last=dense)
-        if operations is not None:
-            operations.resume()
 
     def before_other(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if operations is not None:
-            operations.pause()
         dependent = [value for value in flatten_tensors((args, kwargs)) if value.requires_grad]
         call = Call(layer.forward, args, kwargs, dependent, returns_nothing=False)  # not layer(): it has hooks
         try:  # now: a layer that works in place overwrites its input
@@ -74,18 +70,18 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
         norms_last = type(layer) is nn.LayerNorm and len(layer.normalized_shape) == 1
         for value, bias in terms:
             recorded.add(value, bias, last=norms_last or id(value) in recorded.channels_last)
-        if operations is not None:
-            operations.resume()
 
     handles: list[RemovableHandle] = []
     for layer, has_known_bias in closed.items():
+        if operations is not None:
+            handles.append(layer.register_forward_pre_hook(operations.pause))
         if has_known_bias:
-            if operations is not None:
-                handles.append(layer.register_forward_pre_hook(operations.pause))
             handles.append(layer.register_forward_hook(after_known))
         else:
             handles.append(layer.register_forward_pre_hook(before_other, with_kwargs=True))
             handles.append(layer.register_forward_hook(after_other))
+        if operations is not None:
+            handles.append(layer.register_forward_hook(operations.resume))
     try:
         if operations is not None:
             operations.start()

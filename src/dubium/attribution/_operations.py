@@ -67,16 +67,16 @@ class OperationRecorder(TorchFunctionMode):
         self.depth = 0
         self.__enter__()
 
-    def pause(self, *_layer_and_args: Any) -> None:
-        """At the beginning of a closed layer: what happens inside is not even seen, which would cost time."""
+    def pause(self, *_hooked: Any) -> None:
+        """A hook before a closed layer: what happens inside is not even seen, which would cost time."""
         if self.depth is not None:
             self.depth += 1
             if self.depth == 1 and current_mode() is self:  # another mode on top would be taken off instead
                 self.is_off = True
                 self.__exit__(None, None, None)
 
-    def resume(self) -> None:
-        """At its end."""
+    def resume(self, *_hooked: Any) -> None:
+        """A hook after it."""
         if self.depth is not None:
             self.depth -= 1
             if self.depth == 0 and self.is_off:

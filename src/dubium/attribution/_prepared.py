@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._budget import forward_batch_size, keep_freed_memory, map_rows
+from dubium.attribution._budget import forward_batch_size, map_rows
 from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._target import LogitTarget
 from dubium.checks import check_logits, check_maps, name_network
@@ -111,7 +111,6 @@ def class_targets(weights: Float[Tensor, "T B K"], rows: int) -> Iterator[LogitT
 
 def predict_logits(networks: Posterior, x: Images, memory: int) -> Logits:
     """Every network's logits, checked."""
-    keep_freed_memory()
     return check_logits([*network_logits(enumerate(networks), x, memory)], len(networks))[:, : len(x)]
 
 

@@ -10,7 +10,7 @@ import dubium
 from dubium.cli import data, evaluate
 from dubium.cli._failures import describe_failure
 from dubium.cli._manual import EPILOG, HELP
-from dubium.cli._options import ManyValues
+from dubium.cli._options import ManyValues, ManyWeights
 from dubium.cli.compare import compare
 from dubium.cli.demo import demo
 from dubium.cli.explain import explain
@@ -80,6 +80,6 @@ app.command("export")(export)
 app.command("serve", cls=ManyValues)(serve)
 app.add_typer(data.app, name="data")
 app.add_typer(evaluate.app, name="evaluate")
-app.command("reproduce")(reproduce)
+app.command("reproduce", cls=ManyWeights)(reproduce)
 app.command("train")(train)
 app.command("train-vae")(train_vae)

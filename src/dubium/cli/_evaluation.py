@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from rich.console import Console
 
 from dubium.choices import SCALES
 from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._evaluation_tables import print_overview, print_summary
 from dubium.cli._options import one_of, split_words
-from dubium.errors import FileFormatError, OptionError
+from dubium.errors import OptionError
 from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
 
@@ -129,16 +128,12 @@ def open_evaluation(protocol: str, shared: SharedOptions) -> "Iterator[Evaluatio
     """What the user named, loaded; within the block, with the given threads and executor, and a line of progress."""
     import torch
 
+    from dubium.cli._progress import step_lines
     from dubium.executor import thread_count
 
-    console = Console(stderr=True)
     threads = threads_for(shared.engine, shared.threads) or torch.get_num_threads()
-    with thread_count(threads), executor_for(shared.engine, shared.address, threads) as executor:
-        if console.is_terminal:
-            with console.status("loading") as status:
-                yield load_evaluation(protocol, shared, executor=executor, on_step=lambda text: status.update(text))
-        else:
-            yield load_evaluation(protocol, shared, executor=executor)
+    with thread_count(threads), executor_for(shared.engine, shared.address, threads) as executor, step_lines() as show:
+        yield load_evaluation(protocol, shared, executor=executor, on_step=show)
 
 
 def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Evaluation":
@@ -173,13 +168,11 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
 
 def read_masks(path: Path) -> "Tensor":
     """Masks (N, H, W) of a .npy file; a value other than 0 is inside."""
-    import numpy as np
     import torch
 
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise FileFormatError(f"{path} is not a .npy file of masks ({error}).") from error
-    if not isinstance(array, np.ndarray) or array.ndim != 3:
-        raise OptionError(f"{path} has shape {getattr(array, 'shape', None)}; masks are (N, H, W).")
+    from dubium.data.npy import read_npy_file
+
+    array = read_npy_file(path)
+    if array.ndim != 3 or array.dtype.kind not in "biuf":
+        raise OptionError(f"{path} has shape {array.shape} and type {array.dtype}; masks are numbers (N, H, W).")
     return torch.from_numpy(array != 0)

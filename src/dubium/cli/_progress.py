@@ -1,5 +1,6 @@
 """Progress bars on a terminal; elsewhere, in a log say, a line now and then."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
@@ -24,7 +25,8 @@ from rich.text import Text
 
 from dubium.durations import duration_text
 
-LINE_EVERY = 10.0  # seconds
+LINE_EVERY = 10.0  # seconds; what takes no longer is not worth a line
+SEEN = 1.0  # seconds after which a guess about the rest is worth something
 
 
 class RateColumn(ProgressColumn):
@@ -36,19 +38,37 @@ class RateColumn(ProgressColumn):
 
 
 class ProgressLines:
-    """A line about a stage now and then, with the time that is left; none about a stage that is over soon."""
+    """A line about a stage as soon as it is seen to be long, and now and then, with the time that is left."""
 
     def __init__(self, every: float = LINE_EVERY) -> None:
-        self.every, self.started, self.last = every, dict[str, tuple[float, float]](), monotonic()
+        self.every, self.started, self.last = every, dict[str, tuple[float, float]](), dict[str, float]()
 
     def show(self, stage: str, done: float, total: int) -> None:
         now = monotonic()
         begun, before = self.started.setdefault(stage, (now, done))
-        if now - max(self.last, begun) < self.every or done <= before:
+        if now - begun < SEEN or done <= before:
             return
-        self.last = now
         left = (now - begun) * (total - done) / (done - before)
-        typer.echo(f"{stage}: {int(done):,} of {total:,}, {duration_text(left)} left", err=True)
+        is_due = now - self.last[stage] >= self.every if stage in self.last else now - begun + left > self.every
+        if is_due:
+            self.last[stage] = now
+            typer.echo(f"{stage}: {int(done):,} of {total:,}, {duration_text(left)} left", err=True)
+
+    def show_text(self, text: str) -> None:
+        """The same for a stage in words, as in "maps: 3 of 8"."""
+        if found := re.fullmatch(r"(.+): (\d+) of (\d+)", text):
+            self.show(found[1], float(found[2]), int(found[3]))
+
+
+@contextmanager
+def step_lines() -> Iterator[Callable[[str], None]]:
+    """A function that takes what is being done, in words: shown on a terminal, elsewhere a line now and then."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield ProgressLines().show_text
+        return
+    with console.status("loading") as status:
+        yield lambda text: status.update(text)
 
 
 @contextmanager
@@ -89,8 +109,14 @@ def download_bar(name: str) -> Iterator[Callable[[int, int], None]]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal, transient=True) as bars:
-        task = bars.add_task(name, total=None)
-        yield lambda done, total: bars.update(task, completed=done, total=total)
+        task, lines = bars.add_task(name, total=None), ProgressLines()
+
+        def show_bytes(done: int, total: int) -> None:
+            bars.update(task, completed=done, total=total)
+            if not console.is_terminal:
+                lines.show(f"{name}, MB", done / 1e6, round(total / 1e6))
+
+        yield show_bytes
 
 
 @contextmanager
@@ -105,6 +131,7 @@ def training_bars() -> Iterator[Callable[[dict[str, Any]], None]]:
         TimeRemainingColumn(elapsed_when_finished=False),
     )
     tasks: dict[int, TaskID] = {}
+    lines = ProgressLines()
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
 
         def show_event(event: dict[str, Any]) -> None:
@@ -116,7 +143,10 @@ def training_bars() -> Iterator[Callable[[dict[str, Any]], None]]:
             elif "step" in event:
                 done = (event["epoch"] - 1) * event["steps"] + event["step"]
                 figures = f"epoch {event['epoch']}  loss {event['loss']:.4f}  accuracy {event['accuracy']:.2%}"
-                bars.update(tasks[member], completed=done, total=event["epochs"] * event["steps"], figures=figures)
+                total = event["epochs"] * event["steps"]
+                bars.update(tasks[member], completed=done, total=total, figures=figures)
+                if not console.is_terminal:
+                    lines.show(f"member {member}, steps", done, total)
 
         try:
             yield show_event

@@ -12,7 +12,7 @@ from rich.table import Table
 from dubium.kinds import KINDS
 
 if TYPE_CHECKING:
-    from dubium.run import Results, Row
+    from dubium.run import Results, Row, Work
 
 MOST_LISTED = 10  # images or files in the terminal
 
@@ -62,6 +62,15 @@ def row_json(row: "Row") -> dict[str, Any]:
 def print_json(value: Any) -> None:
     """One JSON value on one line."""
     print(json.dumps(value))
+
+
+def say_size_taken(work: "Work") -> None:
+    """Say at which size images go in where nobody named one: a network may answer differently at another."""
+    if work.about["size_taken"]:
+        _, height, width = work.preprocessing.shape
+        typer.echo(
+            f"dubium: images go in at their own size, {height} x {width} pixels; --input-shape says another.", err=True
+        )
 
 
 def exit_if_skipped(skipped: Sequence[dict[str, str]], *, quiet: bool) -> None:

@@ -9,8 +9,7 @@ import typer
 
 from dubium.choices import DEMO, RANKING
 from dubium.cli import _options as o
-from dubium.cli._progress import stage_bars
-from dubium.cli._tables import print_json
+from dubium.cli._tables import print_json, say_size_taken
 from dubium.errors import OptionError, UnknownNameError
 from dubium.folder_lock import own_folder
 
@@ -73,6 +72,7 @@ def compare(
     with both. For two methods, name the same posterior twice: dubium compare demo demo --methods ua-backprop,grad.
     Options about the posterior hold for both sides, those that end with -b for B instead.
     """
+    from dubium.cli._progress import stage_bars
     from dubium.report.compare import write_comparison
     from dubium.run import Settings, explain_dataset, open_results, open_work
     from dubium.run.store import has_results
@@ -100,7 +100,10 @@ def compare(
                 interpolation=interpolation, input_shape=o.parse_numbers(input_shape, int),
                 classes=o.split_words([names]) if names else None, memory=memory, batch=batch, threads=threads,
             )  # fmt: skip
-            works.append(open_work(settings))  # a mistake in the second is reported before the first is run
+            opened = open_work(settings)  # a mistake in the second is reported before the first is run
+            if not json:
+                say_size_taken(opened)
+            works.append(opened)
             folders.append(out / "ab"[place])
     with own_folder(out), stage_bars(quiet=json) as progress:
         only: tuple[int, ...] | None = None

@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.table import Table
 
 from dubium.choices import DATASETS, DEMO
-from dubium.cli._progress import download_bar
 from dubium.errors import DataNotFoundError
 
 app = typer.Typer(no_args_is_help=True, help="Find, download and verify datasets.")
@@ -53,6 +52,7 @@ def get(
     to: Annotated[Path | None, typer.Option(help="Where to put them; your cache folder by default.")] = None,
 ) -> None:
     """Download a dataset from its official mirrors, or take the files of a folder."""
+    from dubium.cli._progress import download_bar
     from dubium.data import cache_folder
     from dubium.data.check import check_dataset
     from dubium.data.download import get_dataset

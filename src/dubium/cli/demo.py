@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from dubium.choices import DEMO
-from dubium.cli._progress import stage_bars
 from dubium.cli._tables import print_json, print_most_uncertain
 from dubium.folder_lock import own_folder
 from dubium.registry import AUTO
@@ -25,6 +24,7 @@ def demo(
 
     No network is needed.
     """
+    from dubium.cli._progress import stage_bars
     from dubium.report import write_page, write_pngs
     from dubium.run import Settings, explain_dataset, open_work
 

@@ -9,8 +9,7 @@ import typer
 from dubium.choices import RANKING
 from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
-from dubium.cli._progress import stage_bars
-from dubium.cli._tables import MOST_LISTED, exit_if_skipped, print_json, print_most_uncertain, row_json
+from dubium.cli._tables import MOST_LISTED, exit_if_skipped, print_json, print_most_uncertain, row_json, say_size_taken
 from dubium.folder_lock import own_folder
 
 
@@ -73,6 +72,7 @@ def explain(
         rescale=rescale,
         vae=vae and str(vae.resolve()),
     )
+    from dubium.cli._progress import stage_bars
     from dubium.report import write_page, write_pngs
     from dubium.run import Settings, explain_dataset, open_work
 
@@ -104,12 +104,8 @@ def explain(
         with executor_for(engine, address, settings.threads) as executor:
             settings = replace(settings, device=device_for(engine, device) or settings.device)
             work = open_work(settings)
-            if work.about["size_taken"] and not json:
-                _, height, width = work.preprocessing.shape
-                typer.echo(
-                    f"dubium: images go in at their own size, {height} x {width} pixels; --input-shape says another.",
-                    err=True,
-                )
+            if not json:
+                say_size_taken(work)
             results = explain_dataset(work, folder, fresh=fresh, engine=executor, progress=progress)
         pictures = [str(path) for path in write_pngs(folder)] if png else []
         page = write_page(folder, gallery=gallery)

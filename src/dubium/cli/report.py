@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from dubium.cli._options import Json
-from dubium.cli._progress import stage_bars
 from dubium.cli._tables import print_json
 from dubium.folder_lock import own_folder
 
@@ -23,6 +22,7 @@ def report(
     json: Json = False,
 ) -> None:
     """Build the page of a run again, from its results alone."""
+    from dubium.cli._progress import stage_bars
     from dubium.report import write_page, write_pngs
     from dubium.report.evaluation import is_evaluation, write_evaluation_page
     from dubium.run import open_results

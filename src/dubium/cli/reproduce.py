@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dubium.choices import DATASETS, SCALES
+from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._options import one_of, split_words
+from dubium.durations import duration_text
+from dubium.errors import OptionError
 from dubium.folder_lock import own_folder
 
 if TYPE_CHECKING:
     from dubium.reproduce.runner import JobStatus
 
 ALL = "all"
-LONG = 600  # seconds from which a run says beforehand what it will take
+LONG = 10  # seconds from which a run says beforehand what it will take
 
 
 def reproduce(
@@ -35,25 +38,43 @@ def reproduce(
     show: Annotated[
         bool, typer.Option("--list", help="Show what is there and what is missing; compute nothing.")
     ] = False,
+    run: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", rich_help_panel=o.POSTERIOR, help="Networks of yours in place of the ensemble."),
+    ] = None,
+    posterior: o.PosteriorFactory = None,
+    weights: o.Weights = None,
+    mean: o.Mean = None,
+    std: o.Std = None,
+    network_output: o.NetworkOutput = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; the last digits depend on them.")] = None,
     engine: EngineName = "local",
     address: Address = None,
 ) -> None:
-    """Every table and figure of the paper, measured again: ours beside theirs, on one page."""
+    """Every table and figure of the paper, measured again: ours beside theirs, on one page.
+
+    With networks of yours (--run, or --posterior and --weights) and their --dataset, what the paper measures on an
+    ensemble is measured on them, in a folder of their own.
+    """
     import torch
 
+    from dubium.cli._progress import step_lines
     from dubium.errors import lookup
     from dubium.executor import thread_count
     from dubium.reproduce.page import write_results_page
     from dubium.reproduce.readme import fill_readme
-    from dubium.reproduce.runner import DONE, check_data, entry_jobs, entry_names, job_status, measure_jobs
+    from dubium.reproduce.runner import DONE, check_data, entry_jobs, entry_names, job_status, measure_jobs, own_jobs
     from dubium.reproduce.study import Study
 
     lookup("table or figure", dict.fromkeys((ALL, PAGE, *entry_names())), name)
     folder = out / scale
-    results, page = results or folder / "results", page or folder / "results.md"
     chosen = split_words([dataset]) if dataset else ()
     jobs = [] if name == PAGE else list(entry_jobs(name, scale, chosen))
+    if run or posterior:
+        named = o.posterior_settings(run, posterior, weights, mean, std, network_output)
+        networks = open_own_networks(named, chosen, scale)
+        jobs, folder = own_jobs(jobs, networks), folder / networks
+    results, page = results or folder / "results", page or folder / "results.md"
     statuses = [job_status(entry, job, scale, results) for entry, job in jobs]
     if show:
         print_statuses(statuses)
@@ -61,17 +82,34 @@ def reproduce(
     check_data(statuses, scale)
     print_estimate(statuses)
     threads = threads_for(engine, threads) or torch.get_num_threads()
-    with own_folder(out), thread_count(threads), executor_for(engine, address, threads) as executor:
+    with (
+        own_folder(out),
+        thread_count(threads),
+        executor_for(engine, address, threads) as executor,
+        step_lines() as on_step,
+    ):
 
         def announce(status: "JobStatus") -> None:
             print(f"{status.job.name}: {time_words(status) if status.state == DONE else status.state}", flush=True)
             write_results_page(page, results, scale)
 
-        measure_jobs(Study(scale, folder, executor), jobs, results, announce)
+        measure_jobs(Study(scale, folder, executor, on_step), jobs, results, announce)
         write_results_page(page, results, scale)
         if readme is not None:
             fill_readme(readme, results, scale)
     print(page)
+
+
+def open_own_networks(named: dict[str, Any], datasets: Sequence[str], scale: str) -> str:
+    """The name under which jobs know the networks that the user named, after a look at whether they take the images."""
+    from dubium._evaluate import check_networks
+    from dubium.reproduce.networks import open_data, take_networks
+    from dubium.run.work import open_posterior
+
+    if len(datasets) != 1:
+        raise OptionError("Say which dataset these networks are for: --dataset mnist, or another one of them.")
+    data = open_data(datasets[0], "test", scale)
+    return take_networks(check_networks(open_posterior(named)[0], data, named.get("output")))
 
 
 PAGE = "page"
@@ -105,7 +143,7 @@ def print_estimate(statuses: "Sequence[JobStatus]") -> None:
     seconds = sum(status.seconds or 0 for status in left)
     unknown = any(status.seconds is None for status in left)
     if seconds > LONG or unknown:
-        time = "time not known" if unknown else f"about {seconds / 3600:.1f} hours of one core"
+        time = "time not known" if unknown else f"about {duration_text(seconds)} of one core"
         megabytes = disk_bytes([status.job for status in left]) / 2**20
         print(f"{len(left)} of {len(statuses)} jobs to do: {time}, about {megabytes:.0f} MB on the disk.", flush=True)
         print("Killed, the same command goes on where it stopped.", flush=True)

@@ -8,7 +8,6 @@ import typer
 from dubium.choices import DATASETS, SCALES
 from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
 from dubium.cli._options import one_of, parse_numbers
-from dubium.cli._progress import training_bars
 from dubium.errors import OptionError
 from dubium.option_text import parse_options
 from dubium.posterior_kinds import POSTERIOR_KINDS
@@ -60,6 +59,7 @@ def train(
     std: Annotated[str | None, typer.Option(help="Of the channels.", rich_help_panel=RECIPE)] = None,
 ) -> None:
     """Train a posterior; the same command goes on where an interrupted one stopped."""
+    from dubium.cli._progress import training_bars
     from dubium.training import train as train_posterior
 
     if posterior is not None:

@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from dubium.cli._options import parse_numbers
-from dubium.cli._progress import training_bars
 
 
 def train_vae(
@@ -23,6 +22,7 @@ def train_vae(
     threads: int | None = None,
 ) -> None:
     """Train the VAE that clue, delta-clue and clue-path need; the same command goes on after an interruption."""
+    from dubium.cli._progress import training_bars
     from dubium.training import train_vae as train_a_vae
 
     options = {"latent": latent, "hidden": parse_numbers(hidden, int)}

@@ -8,8 +8,7 @@ import typer
 
 from dubium.choices import RANKING
 from dubium.cli import _options as o
-from dubium.cli._progress import stage_bars
-from dubium.cli._tables import exit_if_skipped, print_json, print_most_uncertain, row_json
+from dubium.cli._tables import exit_if_skipped, print_json, print_most_uncertain, row_json, say_size_taken
 from dubium.folder_lock import own_folder
 
 
@@ -40,6 +39,7 @@ def uncertainty(
     """Score images without explaining them: a forward pass each. With --json, one line per image, in their order."""
     named_posterior = o.posterior_settings(run, posterior, weights, mean, std, network_output, data_config)
     named_images = o.image_settings(run, images, dataset)
+    from dubium.cli._progress import stage_bars
     from dubium.report import write_page
     from dubium.run import Settings, explain_dataset, open_work
 
@@ -61,7 +61,10 @@ def uncertainty(
     with TemporaryDirectory() as temporary:
         folder = out or Path(temporary)
         with own_folder(folder), stage_bars(quiet=json) as progress:
-            results = explain_dataset(open_work(settings), folder, fresh=fresh, progress=progress)
+            work = open_work(settings)
+            if not json:
+                say_size_taken(work)
+            results = explain_dataset(work, folder, fresh=fresh, progress=progress)
             page = write_page(folder) if out else None
         if json:
             for row in results.rows(pictures=False):

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dubium.data.pickles import ByteArray, parse_pickle
 from dubium.errors import FileFormatError
 from dubium.reading import read_regular_file
 
@@ -36,6 +35,8 @@ def read_python(paths: Sequence[Path]) -> tuple[NDArray[np.uint8], NDArray[np.in
 
 
 def _batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    from dubium.data.pickles import ByteArray
+
     content = read_pickle(path)
     if not isinstance(content, dict) or "data" not in content:
         raise FileFormatError(f"{path} is not a CIFAR batch: it has no 'data'.")
@@ -52,6 +53,8 @@ def _batch(path: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
 
 def read_pickle(path: Path) -> Any:
     """A CIFAR pickle; anything that those files do not contain is refused."""
+    from dubium.data.pickles import parse_pickle
+
     content = read_regular_file(path, most=LARGEST)
     try:
         return parse_pickle(content)

@@ -17,8 +17,16 @@ from dubium.types import Images, Kind, Posterior
 
 DEFAULTS = {
     "smoke": ("ua-backprop", "grad"),
-    "cpu": ("ua-backprop", "grad", "smoothgrad", "fullgrad", "ig"),
-    "paper": ("ua-backprop", "grad", "smoothgrad", "fullgrad", "ig", "blur-ig"),  # and CLUE, where there is a VAE
+    "cpu": ("auto", "ua-backprop", "grad", "smoothgrad", "fullgrad", "ig"),
+    "paper": (
+        "auto",
+        "ua-backprop",
+        "grad",
+        "smoothgrad",
+        "fullgrad",
+        "ig",
+        "blur-ig",
+    ),  # and CLUE, where there is a VAE
 }
 
 

@@ -1,6 +1,6 @@
 """One self-contained HTML page about a run: no script is needed to read it, and nothing is fetched from anywhere."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from html import escape
 from importlib.resources import files
@@ -14,6 +14,7 @@ from dubium.errors import FileFormatError
 from dubium.evaluation.metrics.calibration import BINS
 from dubium.figures import map_colours, smooth_words
 from dubium.files import write_atomically
+from dubium.registry import UA_BACKPROP
 from dubium.report.cards import image_card, image_key
 from dubium.report.causes import causes_section
 from dubium.report.gallery import gallery_section
@@ -35,6 +36,10 @@ KINDS_IN_WORDS = {
     "aleatoric": "doubt that the networks share, because the image itself is ambiguous.",
     "epistemic": "disagreement between the networks, which more or better training data would reduce.",
 }
+KINDS_ALIKE = (
+    "The three maps of ua-backprop are nearly one picture: it weighs the same relevance maps for every kind. "
+    "Maps that tell the kinds apart: <code>--method auto</code>."
+)
 
 
 def write_page(
@@ -102,7 +107,7 @@ def run_page(
             [cards[rank] for rank in sorted(cards)], results.explained_count(), most, first, smooth_words(smooth)
         ),
         "<h2>How it was made</h2>",
-        kinds_html(),
+        kinds_html({found.about["settings"]["method"] for found in (results, beside) if found is not None}),
         f"<details><summary>Settings and versions</summary>{settings_table(results.about)}</details>",
         "</main>",
     ]
@@ -118,9 +123,15 @@ def damage_at(results: Results, row: Row) -> Iterator[None]:
         raise FileFormatError(f"The results in {results.folder} are damaged at image {row.id}: {error}") from error
 
 
+def page_style(within: str = "{}") -> str:
+    """The colours and the rules of pages, the rules set into `within`."""
+    colours, rules = (files("dubium.report").joinpath(name).read_text("utf-8") for name in ("colours.css", "page.css"))
+    return colours + within.format(rules)
+
+
 def html_document(title: str, body: str) -> str:
     """A whole HTML document around a body."""
-    style, script = (files("dubium.report").joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    style, script = page_style(), files("dubium.report").joinpath("page.js").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
@@ -228,6 +239,8 @@ def panel_html(title: str, words: str, content: str) -> str:
     return f'<section class="panel"><h3>{escape(title)}</h3><p>{escape(words)}</p>{content}</section>'
 
 
-def kinds_html() -> str:
+def kinds_html(methods: Collection[str]) -> str:
+    """What the kinds are, and where UA-Backprop's maps stand alone, how to have maps that tell them apart."""
     items = "".join(f"<li><b>{kind}</b>: {escape(words)}</li>" for kind, words in KINDS_IN_WORDS.items())
-    return f"<p>Uncertainty is measured in nats; total = aleatoric + epistemic.</p><ul>{items}</ul>"
+    alike = f"<p>{KINDS_ALIKE}</p>" if set(methods) == {UA_BACKPROP} else ""
+    return f"<p>Uncertainty is measured in nats; total = aleatoric + epistemic.</p><ul>{items}</ul>{alike}"

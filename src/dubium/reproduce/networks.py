@@ -15,6 +15,7 @@ from dubium.data.catalog import SOURCES
 from dubium.data.find import data_folders, find_files
 from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.executor import Executor, in_turn
+from dubium.fingerprint import posterior_digest
 from dubium.models import VAE, load_vae
 from dubium.posteriors import fit_laplace, load_posterior, posterior_record
 from dubium.reproduce.accuracy import ensemble_accuracy
@@ -71,8 +72,21 @@ INSTEAD = {"cifar-10": "cifar10-resnet20", "cifar-100": "cifar100-resnets"}
 """Public ensembles that scale `cpu` takes, where they are there, since two cores cannot train a ResNet-18."""
 
 
+OWN: dict[str, Posterior] = {}
+"""Networks of the user's own, by the name that `take_networks` gave them; of this process alone."""
+
+
+def take_networks(posterior: Posterior) -> str:
+    """Give networks of the user's own a name, by their weights, which jobs can have as their `networks`."""
+    name = f"own-{posterior_digest(posterior)[:12]}"
+    OWN[name] = posterior
+    return name
+
+
 def describe_networks(dataset: str, networks: str, scale: str) -> dict[str, Any]:
     """What decides which networks are meant, without training them."""
+    if networks in OWN:
+        return {"kind": networks, "members": len(OWN[networks])}
     if scale == "smoke":
         return {"kind": networks, "smoke": SMOKE_MEMBERS, "at hand": is_at_hand(dataset)}
     public = public_name(dataset, networks, scale)
@@ -102,17 +116,25 @@ def training_for(dataset: str, scale: str) -> Training:
 
 
 def open_networks(
-    dataset: str, networks: str, scale: str, folder: Path, spread: Executor = in_turn
+    dataset: str,
+    networks: str,
+    scale: str,
+    folder: Path,
+    spread: Executor = in_turn,
+    on_step: Callable[[str], object] = lambda _words: None,
 ) -> tuple[Posterior, dict[str, Any]]:
     """The posterior, trained first if need be, and what the result's file says of it.
 
     Args:
-        networks: "ensemble", a key of `KINDS`, or one of `PUBLIC`.
+        networks: "ensemble", a key of `KINDS` or of `OWN`, or one of `PUBLIC`.
         folder: where trained networks are kept.
         spread: where they are trained.
+        on_step: told how far the training is, in words.
     """
+    if networks in OWN:
+        return OWN[networks], describe_networks(dataset, networks, scale)
     if networks in KINDS:
-        ensemble, about = open_networks(dataset, "ensemble", scale, folder, spread)
+        ensemble, about = open_networks(dataset, "ensemble", scale, folder, spread, on_step)
         return KINDS[networks](next(iter(ensemble)), dataset, scale), {**about, "kind": networks}
     if scale == "smoke":
         return smoke_ensemble(dataset), {"kind": "ensemble", "members": SMOKE_MEMBERS, "trained": "two epochs, tiny"}
@@ -120,7 +142,11 @@ def open_networks(
     training = training_for(dataset, scale)
     run: str | Path = public if public is not None else folder / dataset
     if public is None:
-        train(dataset, run, **training.settings(), spread=spread)
+
+        def report(event: Mapping[str, Any]) -> None:
+            on_step(step_words(event))
+
+        train(dataset, run, **training.settings(), spread=spread, report=report)
     posterior, record = load_posterior(run), posterior_record(run)
     about = {
         "kind": record.kind,
@@ -133,6 +159,14 @@ def open_networks(
         return posterior, {**about, "trained": training.reason or "as in the paper"}
     test = ensemble_accuracy(posterior, open_data(dataset, "test", scale), folder / f"{public}-accuracy.json")
     return posterior, {**about, "public": public, "test": test}
+
+
+def step_words(event: Mapping[str, Any]) -> str:
+    """How far the training of a member is."""
+    if "step" not in event:
+        return f"training member {event['member']}"
+    done = (event["epoch"] - 1) * event["steps"] + event["step"]
+    return f"training member {event['member']}: {done} of {event['epochs'] * event['steps']}"
 
 
 def open_data(dataset: str, split: str, scale: str) -> Dataset:

@@ -1,13 +1,13 @@
 """Run the jobs of entries: those whose result is missing or was made with other settings, one after the other."""
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from dubium.data.find import data_folders, find_files
-from dubium.errors import MissingExtraError
+from dubium.errors import MissingExtraError, OptionError
 from dubium.reproduce.dependencies import are_dependencies_same, job_dependencies
 from dubium.reproduce.entries import ENTRIES, Entry
 from dubium.reproduce.figures import FIGURES
@@ -44,6 +44,18 @@ def entry_jobs(name: str, scale: str, datasets: Sequence[str] = ()) -> Iterator[
         for job in entry.jobs(scale):
             if not datasets or job.dataset in datasets:
                 yield entry.name, job
+
+
+def own_jobs(jobs: Iterable[tuple[str, Job]], networks: str) -> list[tuple[str, Job]]:
+    """Those of the jobs that measure an ensemble, with other networks in its place; the others train their own."""
+    found = [(entry, replace(job, networks=networks)) for entry, job in jobs if is_measured_on_ensemble(job)]
+    if not found:
+        raise OptionError("None of these tables and figures measures an ensemble, so that yours could take its place.")
+    return found
+
+
+def is_measured_on_ensemble(job: Job) -> bool:
+    return job.networks == "ensemble" and job.measure in ("blurring", "anomaly", "runtime") and bool(job.dataset)
 
 
 def job_status(entry: str, job: Job, scale: str, results: Path) -> JobStatus:

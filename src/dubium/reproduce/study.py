@@ -44,7 +44,9 @@ def open_method(study: Study, dataset: str, text: str, channels: int) -> Labelle
 
 def prepare_evaluation(study: Study, job: Job, folder: Path, **changes: Any) -> tuple[Evaluation, dict[str, Any]]:
     """The job's posterior, images and methods as the protocols take them, and what is known of the networks."""
-    posterior, about = open_networks(job.dataset, job.networks, study.scale, study.networks_folder, study.executor)
+    posterior, about = open_networks(
+        job.dataset, job.networks, study.scale, study.networks_folder, study.executor, study.on_step
+    )
     data = open_data(job.dataset, "test", study.scale)
     evaluation = Evaluation(
         posterior,

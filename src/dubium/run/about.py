@@ -52,7 +52,17 @@ def _is_settings(value: Any) -> bool:
     )
     others = isinstance(value.get("method", ""), str) and isinstance(value.get("options", {}), dict)
     is_kinds = _is_texts(kinds) and bool(kinds) and set(kinds) <= set(KINDS)
-    return is_named and others and is_kinds and isinstance(value.get("posterior", {}), dict)
+    posterior = value.get("posterior", {})
+    is_posterior = isinstance(posterior, dict) and _is_data_config(posterior.get("data_config"))
+    return is_named and others and is_kinds and is_posterior
+
+
+def _is_data_config(value: Any) -> bool:
+    """What `data_config.prepared_config` returned, or nothing: a file of others must not name another file."""
+    if value is None:
+        return True
+    numbers = [value.get(name) for name in ("mean", "std", "input_shape")] if isinstance(value, dict) else [None]
+    return all(isinstance(n, list) and n and all(type(item) in (int, float) for item in n) for n in numbers)
 
 
 def _is_posterior(value: Any) -> bool:

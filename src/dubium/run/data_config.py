@@ -26,13 +26,10 @@ def prepared_config(named: Mapping[str, Any], networks: Iterable[nn.Module]) -> 
     Args:
         named: `Settings.posterior`, whose `data_config` is "model", a file, or what this function returned before.
         networks: of the posterior.
-
-    Returns:
-        Empty where no data config was asked for.
     """
-    asked = named.get("data_config")
-    if asked is None or isinstance(asked, Mapping):
-        return dict(asked or {})
+    asked = named["data_config"]
+    if isinstance(asked, Mapping):
+        return dict(asked)
     if asked == MODEL:
         return translate_config(carried_config(next(iter(networks))), "The networks")
     return translate_config(read_config(asked), str(asked))

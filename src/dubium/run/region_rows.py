@@ -21,7 +21,7 @@ from dubium.errors import FileFormatError
 from dubium.regions import LEVEL, Region, bounding_box, map_regions
 
 if TYPE_CHECKING:
-    from dubium.run.store import Row
+    from dubium.run.row import Row
 
 REGION = pa.struct(
     [

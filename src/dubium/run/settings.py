@@ -60,6 +60,8 @@ class Settings:
         parse_memory(self.memory)
         check_number("batch", self.batch, whole=True)
         check_number("shard", self.shard, whole=True)
+        if self.resize is not None:
+            check_number("resize", self.resize, whole=True)
         if self.top is not None:
             check_number("top", self.top, above=-1.0, whole=True)
         if self.threads is not None:

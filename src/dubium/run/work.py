@@ -48,11 +48,12 @@ class Work:
 
 def open_work(settings: Settings, source: ImageSource | None = None, posterior: Posterior | None = None) -> Work:
     """Open what the settings name; images and networks that are open already are taken as they are."""
-    settings = replace(settings, threads=settings.threads or torch.get_num_threads())
     record: Record | None = None
     if posterior is None:
         posterior, record = open_posterior(settings.posterior)
-    settings = resolve_data_config(settings, posterior)
+    if "data_config" in settings.posterior:
+        settings = resolve_data_config(settings, posterior)
+    settings = replace(settings, threads=settings.threads or torch.get_num_threads(), fit=settings.fit or STRETCH)
     weights = {
         "kind": record.kind if record else None,
         "members": len(posterior),
@@ -85,11 +86,9 @@ def open_work(settings: Settings, source: ImageSource | None = None, posterior: 
 def resolve_data_config(settings: Settings, posterior: Posterior) -> Settings:
     """Settings with what a data config says where they say nothing themselves."""
     config = prepared_config(settings.posterior, posterior)
-    named: dict[str, Any] = {**settings.posterior, "data_config": config} if config else dict(settings.posterior)
-    found: dict[str, Any] = {name: getattr(settings, name) or config.get(name) for name in PREPARED}
-    shape = found.pop("input_shape")
-    found["fit"] = found["fit"] or STRETCH
-    return replace(settings, posterior=named, input_shape=None if shape is None else tuple(shape), **found)
+    found: dict[str, Any] = {name: getattr(settings, name) or config[name] for name in PREPARED}
+    found["input_shape"] = tuple(found["input_shape"])
+    return replace(settings, posterior={**settings.posterior, "data_config": config}, **found)
 
 
 def make_preprocessing(settings: Settings, shape: Shape) -> Preprocessing:
@@ -133,7 +132,8 @@ def normalize_inputs(posterior: Posterior, named: Mapping[str, Any]) -> Posterio
     Those of a data config are for networks that do not standardise their images themselves.
     """
     mean, std = named.get("mean"), named.get("std")
-    if mean is None and std is None and (config := prepared_config(named, posterior)):
+    if mean is None and std is None and "data_config" in named:
+        config = prepared_config(named, posterior)
         if any(isinstance(layer, Normalise) for layer in next(iter(posterior)).modules()):
             return posterior
         mean, std = config["mean"], config["std"]

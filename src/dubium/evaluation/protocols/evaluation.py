@@ -134,6 +134,7 @@ def run_items(
         done.add(number)
         evaluation.on_step(f"{activity}: {len(done)} of {len(items)}")
 
+    evaluation.on_step(f"{activity}: 0 of {len(items)}")
     portable = replace(evaluation, on_step=ignore_step, executor=in_turn)  # a listener cannot leave this process
     numbers, threads = range(len(items)), torch.get_num_threads()
     return list(evaluation.executor(_run_item, (portable, function, items), numbers, listen, threads=threads))
