@@ -102,14 +102,23 @@ def test_a_small_disk_that_fills_up(name, place, tmp_path):
             subprocess.run(["umount", str(disk)], check=True)
 
 
-@pytest.mark.parametrize("cut", [0, 500, -20])
+def flip_a_bit(content):
+    """A bit in the middle, where the numbers are."""
+    changed = bytearray(content)
+    changed[len(changed) // 3] ^= 1
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda _: b"", lambda content: content[:500], lambda content: content[:-20], flip_a_bit]
+)
 @pytest.mark.parametrize("command", ["explain", "report {out}", "serve {out} --no-browser"])
-def test_a_truncated_shard_that_is_not_the_first_is_said(command, cut, place, finished, tmp_path):
+def test_a_cut_or_damaged_shard_that_is_not_the_first_is_said(command, damage, place, finished, tmp_path):
     runner, out = CliRunner(), tmp_path / "out"
     start = COMMANDS["explain"].format(**place, out=out).split()
     shutil.copytree(finished["explain"], out)
     last = sorted((out / "results").iterdir())[-1]
-    last.write_bytes(last.read_bytes()[: cut or 0])
+    last.write_bytes(damage(last.read_bytes()))
     found = runner.invoke(app, start if command == "explain" else command.format(out=out).split())
     assert found.exit_code == 2, found.output
     assert f"{last.name} is" in found.output

@@ -16,6 +16,7 @@ import scipy.io
 import torch
 from PIL import Image
 
+from dubium.cli._evaluation import read_masks
 from dubium.data import load
 from dubium.data.catalog import SOURCES
 from dubium.data.cifar import read_pickle
@@ -94,6 +95,7 @@ READERS = {
     "mat": read_mat,
     "pickle": read_pickle,
     "json": read_json,
+    "masks": read_masks,
     "any": lambda path: open_regular_file(path, most=9),
 }
 
@@ -105,12 +107,20 @@ def test_no_reader_waits_for_a_pipe_or_reads_a_device(reader, make, tmp_path):
     assert_refused(lambda: READERS[reader](tmp_path / "input.gz"), "input.gz cannot be read", seconds=5)
 
 
+@pytest.mark.parametrize(
+    "content", [announce((10**12, 4, 4)), npy_bytes(np.zeros((2, 4, 4), "U3")), npy_bytes(np.zeros((4, 4))), b"", b"PK"]
+)
+def test_masks_that_are_no_masks_are_refused(content, tmp_path):
+    (tmp_path / "masks.npy").write_bytes(content)
+    assert_refused(lambda: read_masks(tmp_path / "masks.npy"), "masks.npy", most=2**27)
+
+
 @pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "RGB", "L", "1", "CMYK"])
 def test_an_image_of_few_bytes_and_many_pixels_takes_a_gigabyte_beyond_its_pixels_at_most(mode, tmp_path):
     side, kind = 5000, "TIFF" if mode == "CMYK" else "PNG"
     options = {"compression": "tiff_deflate"} if kind == "TIFF" else {"compress_level": 9}
     Image.new(mode, (side, side)).save(tmp_path / "a.png", kind, **options)
-    found = call_apart(lambda: read_image(tmp_path / "a.png"), 60)
+    found = call_apart(lambda: read_image(tmp_path / "a.png"))
     channels = 1 if mode in ("LA", "L", "1") else 3
     assert found.error == ""
     assert found.growth < 4 * channels * side**2 + GIB / 4  # a gigabyte for the 100 million pixels that are read
@@ -273,7 +283,7 @@ def write_batch(folder, content):
 
 def test_a_pickle_of_nine_bytes_takes_no_memory(tmp_path):
     write_batch(tmp_path, b"\x80\x02Nr\xff\xff\xff\x0f.")
-    assert_refused(lambda: load("cifar-10", folders=[tmp_path]), "test_batch", most=2**27)
+    assert_refused(lambda: load("cifar-10", folders=[tmp_path]), "test_batch", seconds=5, most=2**27)
 
 
 ARRAY = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85U\x01b\x87R"

@@ -78,6 +78,18 @@ def test_every_protocol_has_a_command():
     assert commands == (PROTOCOLS.keys() - {"masks"}) | {"all"}  # `anomaly --masks`
 
 
+def test_maps_that_were_deleted_after_their_curves_were_computed_are_made_again(tmp_path):
+    x = torch.zeros(3, 1, 8, 8)
+    x[:, 0, 2, 3] = torch.tensor([0.8, 1.0, 0.9])
+    evaluation = evaluation_of(x, tmp_path, torch.tensor([0, 1, 0]))
+    run_protocol("blurring", evaluation, scale="smoke")
+    whole = {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()}
+    for file in [*tmp_path.glob("shards/grad/*.safetensors"), *tmp_path.glob("shards/*/*-truth.json")]:
+        file.unlink()
+    run_protocol("blurring", evaluation, scale="smoke")
+    assert {file: file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()} == whole
+
+
 def test_an_unknown_protocol_or_option_is_named(tmp_path):
     evaluation = evaluation_of(torch.rand(4, 1, 8, 8), tmp_path)
     with pytest.raises(UnknownNameError, match=r"No protocol called .bluring.\. Did you mean .blurring."):

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,7 +20,7 @@ from dubium.run import Row, open_results
 from dubium.run.job import thumbnail_png
 from dubium.run.region_rows import RegionRow
 from dubium.run.shard import open_shard
-from dubium.seals import BLANK_SEAL
+from dubium.seals import BLANK_SEAL, seal_file
 from tests.fuzz.mutations import VALUES, mutate_bytes, mutate_json, mutate_safetensors, reseal
 from tests.fuzz.reader import Files, FuzzReader, maybe_reseal, seal_covers
 
@@ -49,7 +50,10 @@ def example_row(number: int) -> Row:
     probs, members = rng.random(3, np.float32), rng.random((2, 3), np.float32)
     region = RegionRow("epistemic", 0, 0, 4, 5, 20, 1.0, False, (0, 20))
     numbers = (1, probs, members, 0.5, 0.25, 0.25, *maps, 4, 5)
-    return Row(number, f"{number}.png", number, *numbers, picture, (region,), "look")
+    height, width, *seen = ((4, 5, 0, 0, 4, 5), (8, 10, 0, 0, 8, 10), (9, 10, 1, 0, 8, 10))[number]
+    region = replace(region, area=height * width, counts=(0, height * width))
+    on_image = {"image_height": height, "image_width": width, "seen": tuple(seen)}
+    return Row(number, f"{number}.png", number, *numbers, picture, (region,), "look", **on_image)
 
 
 def write_store(folder: Path) -> None:
@@ -57,6 +61,19 @@ def write_store(folder: Path) -> None:
         for number in range(3):
             shard.add(example_row(number))
         shard.skip("bad.png", "broken")
+
+
+def write_second_format(folder: Path) -> None:
+    """A store of the format before, whose maps have the size of their images."""
+    write_store(folder)
+    table = pq.read_table(folder / SHARD).drop_columns(["image_height", "image_width", "seen"])
+    about = json.loads(pq.read_metadata(folder / SHARD).metadata[b"dubium"]) | {"format": 2, "seal": BLANK_SEAL}
+    table = table.set_column(table.column_names.index("regions"), table.schema.field("regions"), pa.nulls(
+        len(table), table.schema.field("regions").type))  # fmt: skip
+    with pq.ParquetWriter(folder / SHARD, table.schema, write_page_checksum=True) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"dubium": json.dumps(about)})
+    seal_file(folder / SHARD)
 
 
 def damage_store(files: Files, random: Random) -> Files:
@@ -108,10 +125,11 @@ def mutate_table(table: pa.Table, random: Random) -> pa.Table:
 def other_value(value: Any, random: Random) -> Any:
     """Another value of a cell: shorter, longer, missing, or far too large."""
     if isinstance(value, list) and random.random() < 0.7:
-        return random.choice(([], value[:-1], value * 2, [*value[:-1], None], [*value[:-1], float("nan")], [value]))
+        others = [*value[:-1], None], [*value[:-1], float("nan")], [value], [0, 0, 1, 1], [3, 4, 4, 5]
+        return random.choice(([], value[:-1], value * 2, *others))
     if isinstance(value, bytes):
         return random.choice((b"", mutate_bytes(value, random), b"/etc/hostname"))
-    return random.choice((*VALUES, -1, 3, 5, 1e30))
+    return random.choice((*VALUES, -1, 3, 5, 9_999, 1e30))
 
 
 def read_store(folder: Path) -> Any:
@@ -155,6 +173,6 @@ def read_evaluation(folder: Path) -> Any:
 
 
 FOLDER_READERS: dict[str, FuzzReader] = {
-    "Parquet store": FuzzReader((write_store,), damage_store, read_store, seal_covers),
+    "Parquet store": FuzzReader((write_store, write_second_format), damage_store, read_store, seal_covers),
     "evaluation folder": FuzzReader((write_evaluation,), maybe_reseal(damage_evaluation), read_evaluation, seal_covers),
 }

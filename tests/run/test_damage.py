@@ -236,3 +236,22 @@ def write_foreign_columns(shard, rows):
     with pq.ParquetWriter(shard, SCHEMA, compression="zstd") as writer:
         writer.write_table(pa.table(rows, schema=SCHEMA))
         writer.add_key_value_metadata({"dubium": json.dumps({"format": 1, **ABOUT, "skipped": []})})
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="processes are forked and measured as Linux does it")
+@pytest.mark.parametrize(
+    ("size", "seen"),
+    [
+        ((9_999, 9_999), (0, 0, 1, 1)),  # on the whole image, its map would have 2.4 thousand million pixels
+        ((2, 99_999_999), (0, 5, 2, 6)),
+        ((20_000, 20_000), (0, 0, 20_000, 20_000)),
+        ((4, 6), (0, 0, 5, 6)),
+        ((4, 6), (2, 0, 2, 6)),
+        ((4, 6), (-1, 0, 4, 6)),
+    ],
+)
+def test_a_small_shard_of_a_huge_image_or_a_part_that_is_none_is_refused(size, seen, shard):
+    height, width = size
+    with open_shard(shard, ABOUT) as out:
+        out.add(dataclasses.replace(good_rows()[0], image_height=height, image_width=width, seen=seen, regions=None))
+    assert_refused(lambda: read_all(shard.parents[1]), "explained-00000", most=2**28)

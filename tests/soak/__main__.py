@@ -2,6 +2,7 @@
 
 Parts are FAULT:COMMAND (`kill:train`, `race:explain`, ...), `calls`, `threads` and `server`; without any, all. A part
 that was stopped goes on: the trials that are counted are not made again. At the end, docs/trust.md gets the table.
+`--trials N` makes N kills, one trial of each other fault, and a tenth of the calls.
 """
 
 import json
@@ -9,6 +10,7 @@ import os
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -24,7 +26,7 @@ from tests.soak.server import try_server
 DEFAULT, PAGE = Path("benchmarks/results/soak.json"), Path("docs/trust.md")
 RESULTS = Path(os.environ.get("DUBIUM_SOAK", DEFAULT))
 TRIALS = {"kill": 50, "full": 20, "small-disk": 10, "read-only": 1, "vanish": 20, "race": 20}
-CALLS, THREADS, PER_THREAD, VISITORS, REQUESTS = 2000, 4, 100, 200, 2000
+CALLS, THREADS = 2000, 4
 MOST = 16 * 2**20  # bytes that so many calls may add
 PARTS = [*(f"{fault}:{name}" for fault in FAULTS for name in COMMANDS), "calls", "threads", "server"]
 
@@ -51,22 +53,29 @@ def run_part(part, folder, trials):
     """Make the trials of a part that are not counted yet."""
     done = read_results().get(part, {}).get("trials", 0)
     fault, _, name = part.partition(":")
-    if not name:
-        if not done and part == "calls":
-            added = grow(CALLS)
-            count(part, None if added <= MOST else f"{added} bytes more", {"calls": CALLS, "bytes added": added})
-        if not done and part == "threads":
-            wrong = thread_errors(THREADS, PER_THREAD)
-            count(part, f"other maps: {wrong[:5]}" if wrong else None, {"calls": THREADS * PER_THREAD})
-        if not done and part == "server":
-            count(part, *try_server(folder, VISITORS, REQUESTS))
-        return
-    wanted = trials or TRIALS[fault]
-    if done >= wanted:
-        return
-    bench = make_bench(folder, prepare(folder), name)
+    if not name and not done:
+        run_calls(part, folder, CALLS // 10 if trials else CALLS)
+    wanted = 0 if not name else TRIALS[fault] if not trials else trials if fault == "kill" else 1
     for number in range(done, wanted):
-        count(part, *try_fault(fault, bench, number))
+        count(part, *try_fault(fault, find_bench(folder, name), number))
+
+
+@cache
+def find_bench(folder, name):
+    """What an undisturbed run of a command leaves, made once."""
+    return make_bench(folder, prepare(folder), name)
+
+
+def run_calls(part, folder, calls):
+    """Make the calls of a part without a command."""
+    if part == "calls":
+        added = grow(calls)
+        count(part, None if added <= MOST else f"{added} bytes more", {"calls": calls, "bytes added": added})
+    elif part == "threads":
+        wrong = thread_errors(THREADS, calls // 20)
+        count(part, f"other maps: {wrong[:5]}" if wrong else None, {"calls": THREADS * (calls // 20)})
+    else:
+        count(part, *try_server(folder, calls // 10, calls))
 
 
 def main(words):

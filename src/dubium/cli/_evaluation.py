@@ -15,7 +15,7 @@ from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._evaluation_tables import print_overview, print_summary
 from dubium.cli._options import one_of, split_words
-from dubium.errors import FileFormatError, OptionError
+from dubium.errors import OptionError
 from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
 
@@ -168,13 +168,11 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
 
 def read_masks(path: Path) -> "Tensor":
     """Masks (N, H, W) of a .npy file; a value other than 0 is inside."""
-    import numpy as np
     import torch
 
-    try:
-        array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
-        raise FileFormatError(f"{path} is not a .npy file of masks ({error}).") from error
-    if not isinstance(array, np.ndarray) or array.ndim != 3:
-        raise OptionError(f"{path} has shape {getattr(array, 'shape', None)}; masks are (N, H, W).")
+    from dubium.data.npy import read_npy_file
+
+    array = read_npy_file(path)
+    if array.ndim != 3 or array.dtype.kind not in "biuf":
+        raise OptionError(f"{path} has shape {array.shape} and type {array.dtype}; masks are numbers (N, H, W).")
     return torch.from_numpy(array != 0)

@@ -19,7 +19,8 @@ from dubium.seals import LARGEST
 
 GROUP = 2**31  # bytes of a row group: 32 MiB, and the maps of an image of 100 million pixels
 NUMBERS = GROUP // 4
-IMAGE = 2**28  # pixels
+IMAGE = 10**8  # pixels; no larger image is read
+COARSE = 2**26  # pixels of a map that is enlarged from the seen part to the whole image
 TEXTS = 2**28  # bytes of names and settings in a footer
 REQUIRED = ("id", "prediction", "probs", "members", *KINDS, "height", "width")
 SECOND, THIRD = ("regions", "advice"), ("image_height", "image_width", "seen")  # columns that a format added
@@ -113,7 +114,7 @@ def check_sizes(there: Mapping[str, pa.Array]) -> None:
     sizes = [(height, width)]
     if set(THIRD) <= there.keys():
         sizes.append(tuple(there[name].to_numpy().astype(np.int64) for name in THIRD[:2]))
-        check_seen(there["seen"], *sizes[1])
+        check_seen(there["seen"], sizes)
     for rows, columns in sizes:
         if len(rows) and not (min(rows.min(), columns.min()) >= 1 and (rows * columns).max() <= IMAGE):
             raise ValueError("an image without pixels, or of more than there can be")
@@ -125,13 +126,23 @@ def check_sizes(there: Mapping[str, pa.Array]) -> None:
             raise ValueError(f"{name} has pixels without a number")
 
 
-def check_seen(cells: pa.Array, height: NDArray[np.int64], width: NDArray[np.int64]) -> None:
-    """Raise an error unless the part that the networks saw is one of the image."""
+def check_seen(cells: pa.Array, sizes: Sequence[tuple[NDArray[np.int64], ...]]) -> None:
+    """Raise an error unless the part that the networks saw is one of the image, and large enough for its map.
+
+    Args:
+        cells: top, left, bottom and right of each row.
+        sizes: heights and widths of the maps, and of the images.
+    """
     if set(pc.list_value_length(cells).to_pylist()) - {4} or cells.flatten().null_count:
         raise ValueError("a part of an image without its four sides")
-    top, left, bottom, right = cells.flatten().to_numpy().reshape(-1, 4).T
+    (map_height, map_width), (height, width) = sizes
+    top, left, bottom, right = cells.flatten().to_numpy().reshape(-1, 4).T.astype(np.int64)
     if not ((top >= 0) & (top < bottom) & (bottom <= height) & (left >= 0) & (left < right) & (right <= width)).all():
         raise ValueError("a part of an image that is not one of it")
+    pixels = map_height * map_width
+    whole = pixels * (height / (bottom - top)) * (width / (right - left))
+    if not ((whole <= pixels * 1.01) | (whole <= COARSE)).all():
+        raise ValueError("a part of an image that is too small for its map")
 
 
 def check_regions(cells: Sequence[Any], there: Mapping[str, pa.Array]) -> None:

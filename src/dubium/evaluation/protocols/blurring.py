@@ -119,12 +119,17 @@ def _blur_shard(
     """Sigmas and curves of one shard, computed or read."""
     name = method_shard(shard.method.label, shard.rows.start, chosen.kind)
 
-    def compute() -> dict[str, Any]:
-        x = chosen.batch(shard.rows)
-        maps = store.compute_tensors(name, map_maker(evaluation, shard.method, x, [chosen.kind]))
-        return curve_values(evaluation, x, maps[chosen.kind], chosen.kind, options)
+    def explain_shard() -> Tensor:
+        maker = map_maker(evaluation, shard.method, chosen.batch(shard.rows), [chosen.kind])
+        return store.compute_tensors(name, maker)[chosen.kind]
 
-    return store.compute_values(name, compute)
+    def compute() -> dict[str, Any]:
+        return curve_values(evaluation, chosen.batch(shard.rows), explain_shard(), chosen.kind, options)
+
+    values = store.compute_values(name, compute)
+    if not store.has_tensors(name):  # deleted since the curves were computed; figures and true classes need them
+        explain_shard()
+    return values
 
 
 def curve_values(
