@@ -32,9 +32,9 @@ of 3. Two members, two images, float32, one thread. Where a family has no small 
 - **placed**: the share of the absolute terms that has a place in the image: feature maps, tokens of a grid, attention.
   The rest (class tokens, pooled features, gates of one number a channel) is in the sum, but in no map. A low share says
   that a FullGrad map tells little of such a network; `relevance="input-grad"` or `"ig"` need no places.
-- **units**: processor time of `explain` over that of S * K = 20 forward passes of the same batch. A pass of a network
-  by hand takes less than half a millisecond: its units are the calls of Python and torch, not arithmetic (a GRU's steps
-  are nodes of their own in the graph), and are left out of the medians.
+- **units**: processor time of `explain` over that of S * K = 20 forward passes of the same batch. Networks by
+  hand are left out of the medians: a pass of most of them takes less than half a millisecond, so that the calls of
+  Python and torch probably weigh more in their units than arithmetic (not profiled).
 - **gradients**: the largest error of `grad` and `input-grad` against plain autograd in float64, image by image and
   target by target, relative to the largest value.
 
