@@ -17,6 +17,7 @@ from dubium.errors import ImagesError, ImagesTypeError, OptionError, UnknownName
 from dubium.evaluation.methods import label_methods
 from dubium.registry import CONTROLS
 from dubium.run import open_results
+from dubium.types import Attribution
 
 
 def brightest(network, x, target, *, power=1.0):
@@ -84,6 +85,22 @@ def test_names_that_are_taken_or_no_names_are_refused(registered):
         dubium.register_method("wrong", lambda network: network)
     with pytest.raises(OptionError, match="Captum class"):
         dubium.register_method("wrong", "grad")
+
+
+def test_a_function_that_is_called_like_a_method_of_ours_is_the_users(networks, x):
+    def edges(network, x, target):
+        return brightest(network, x, target)
+
+    maps = dubium.explain(networks, x, method=edges, kinds="total").maps["total"]
+    torch.testing.assert_close(maps, x.sum(1))  # as they are: those of `edges`, the control, are scaled to the score
+
+
+def test_a_relevance_of_ones_own_may_return_an_attribution_where_classes_differ_by_image(networks, x):
+    def named(network, x, target):
+        return Attribution(brightest(network, x, target), {})
+
+    expected = dubium.explain(networks, x, relevance=brightest, classes=2).maps["total"]
+    torch.testing.assert_close(dubium.explain(networks, x, relevance=named, classes=2).maps["total"], expected)
 
 
 def test_methods_are_labelled_by_name_and_options():

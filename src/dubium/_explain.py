@@ -11,7 +11,7 @@ from dubium.attribution._budget import keep_freed_memory
 from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_MEMORY, Context, report_nothing
 from dubium.attribution._prepared import predict_logits
-from dubium.checks import check_images, check_kinds, check_posterior, parse_memory
+from dubium.checks import check_images, check_kinds, parse_memory
 from dubium.explanation import Explanation, describe
 from dubium.networks.borrow import borrow_networks
 from dubium.networks.class_choice import check_class_names, check_pair
@@ -78,17 +78,20 @@ def explain(
     """
     check_images(x)
     kinds, context = check_kinds(kinds), Context(parse_memory(memory), seed, progress or report_nothing)
-    how = choose_method(method, options, x.shape[1])
-    two = None if pair is None else check_pair(pair, class_names)
+    chosen = choose_method(method, options, x.shape[1])
+    classes = None if pair is None else check_pair(pair, class_names)
     shown: dict[str, Any] = {"images": x.detach() if keep_images else None}
-    with borrow_networks(posterior, x, kinds, output=output, gradients=how.needs_gradients, pair=two) as (networks, x):
-        logits, maps, extras, used = how.attribute(networks, x, kinds, context)
-        if how.uses_fullgrad and networks.passes.operations:
+    with borrow_networks(posterior, x, kinds, output=output, gradients=chosen.needs_gradients, pair=classes) as (
+        networks,
+        x,
+    ):
+        logits, maps, extras, used = chosen.attribute(networks, x, kinds, context)
+        if chosen.uses_fullgrad and networks.passes.operations:
             warn_if_incomplete(networks, networks.passes.operations, x, context.memory)
     if class_names is not None:
-        shown["class_names"] = check_class_names(class_names, logits.shape[-1], two)
-    used = {**used, "pair": two} if two else used
-    return assemble(logits, x, kinds, maps=maps, extras=extras, method=how.name, options=describe(used), **shown)
+        shown["class_names"] = check_class_names(class_names, logits.shape[-1], classes)
+    used = {**used, "pair": classes} if classes else used
+    return assemble(logits, x, kinds, maps=maps, extras=extras, method=chosen.name, options=describe(used), **shown)
 
 
 def uncertainty(
@@ -140,7 +143,6 @@ def fullgrad_completeness(
     True
     """
     check_images(x)
-    check_posterior([network])
     limit = parse_memory(memory)
     with borrow_networks([network], x, output=output) as (networks, x):
         predict_logits(networks, x, limit)  # for its checks

@@ -86,7 +86,7 @@ class OnUncertainty:
     method: Method
     name: str
     uses_fullgrad: bool
-    needs_gradients: bool  # whether flat maps come of networks that cut the gradient
+    needs_gradients: bool  # True if a network whose gradient is cut would give flat maps, and must be refused
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
         measured = [stack(networks)] if self.needs_gradients and is_large(x) else []
@@ -110,15 +110,17 @@ def choose_method(method: object, options: Mapping[str, Any], channels: int) -> 
         if is_name and method not in ATTRIBUTORS and method not in REGISTERED:
             raise UnknownNameError(unknown("method", method, method_names()))
         own = resolve_method(method, ATTRIBUTORS, "method", options)
-        is_known = own.name in ATTRIBUTORS and own.name not in CONTROLS  # what a user's function needs is not known
-        return OnUncertainty(own, own.name, own.name == FULLGRAD, is_known)
+        needs_gradients = own.is_ours and own.name not in CONTROLS  # what a user's function needs is not known
+        return OnUncertainty(own, own.name, own.is_ours and own.name == FULLGRAD, needs_gradients)
     given = options.get("relevance", FULLGRAD)
     relevance = resolve_method(given, RELEVANCES, "relevance", {})
     known = {"relevance": None, **UA_DEFAULTS, **relevance.options, "rescale": None}  # only FullGrad has rescale
     check_options(UA_BACKPROP, known, options)
     relevance_options = {name: options.get(name, default) for name, default in relevance.options.items()}
     chosen = ua_options({name: value for name, value in options.items() if name in UA_DEFAULTS}, channels)
-    return ThroughLogits(replace(relevance, options=relevance_options), given, chosen, relevance.name == FULLGRAD)
+    return ThroughLogits(
+        replace(relevance, options=relevance_options), given, chosen, relevance.is_ours and relevance.name == FULLGRAD
+    )
 
 
 def ua_options(given: Mapping[str, Any], channels: int) -> UABackpropOptions:
@@ -146,7 +148,7 @@ def resolve_method(what: object, table: Mapping[str, Attributor], noun: str, opt
     if noun == "method":  # the options of a relevance are UA-Backprop's too
         check_options(name, defaults, options)
     prepare = PREPARATIONS.get(known, PlainRelevance) if known is not None else PlainRelevance
-    return Method(name, function, {**defaults, **options}, prepare, name in SCALED and name in table)
+    return Method(name, function, {**defaults, **options}, prepare, known is not None, known in SCALED)
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:

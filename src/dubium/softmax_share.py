@@ -32,7 +32,7 @@ def softmax_share(on_probs: Float[Tensor, "kinds B K"], logits: Logits, tau1: fl
     `D_j = sum(a) + (exp(1 / tau1) - 1) a_j`. Logarithms keep a small tau1 from overflowing.
     """
     log_a = -logits.double().softmax(-1)[:, None] / tau1  # (S, 1, B, K)
-    log_e = 1 / tau1 + math.log(-math.expm1(-1 / tau1))  # log(exp(1 / tau1) - 1)
-    log_rows = torch.logaddexp(log_a.logsumexp(-1, keepdim=True), log_a + log_e)  # log D
+    log_e_minus_1 = 1 / tau1 + math.log(-math.expm1(-1 / tau1))  # log(exp(1 / tau1) - 1)
+    log_rows = torch.logaddexp(log_a.logsumexp(-1, keepdim=True), log_a + log_e_minus_1)  # log D
     log_q = on_probs.double().log() - log_rows  # (S, kinds, B, K); the log of a share of 0 is -inf, which is right
-    return (log_a + log_q.logsumexp(-1, keepdim=True)).exp() + (log_a + log_e + log_q).exp()
+    return (log_a + log_q.logsumexp(-1, keepdim=True)).exp() + (log_a + log_e_minus_1 + log_q).exp()

@@ -282,6 +282,7 @@ def test_files_hold_no_more_than_they_say(folder):
         (lambda path: save_posterior([nn.Linear(2, 2)], path, kind="oracle"), UnknownNameError, "oracle"),
         (lambda path: save_posterior([nn.Linear(2, 2)], path, training={"net": nn.Linear}), OptionError, "JSON"),
         (lambda path: save_posterior(list(MCDropout(small(), 2)), path), PosteriorError, "MCDropout object itself"),
+        (lambda path: save_posterior(MCDropout(small(), 2), path, kind="ensemble"), OptionError, "one of mc-dropout"),
         (
             lambda path: save_posterior([Normalized(small(), 0.5, 0.5), small()], path),
             PosteriorError,

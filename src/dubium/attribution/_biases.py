@@ -27,7 +27,7 @@ DENSE, CHANNELS = "linear", "layer of channels"
 CHANNELS_FIRST_ALWAYS = frozenset([CHANNELS, "conv2d", "batch_norm", "group_norm", "instance_norm"])
 
 
-PREFIX_TOKENS = 5  # at most: a class token, a distillation token, four registers
+PREFIX_TOKENS = 5  # at most: a class token and four registers, or a class and a distillation token
 
 Size = tuple[int, int]
 

@@ -16,7 +16,7 @@ from dubium.errors import OptionError
 from dubium.types import Images, Target
 
 CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk of a small network has so many bytes, of a large one so many rows
-KEPT_PART = 4  # this part of the memory is for graphs of forward passes that are kept until their maps are wanted
+KEPT_DIVISOR = 4  # a quarter of the memory is for graphs of forward passes that are kept until their maps are wanted
 FORWARD_IMAGES = 64  # in a plain forward pass
 FEATURES = 128  # a forward pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
 TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
@@ -64,8 +64,8 @@ class Cost(NamedTuple):
     image_shape: tuple[int, ...] = ()
 
     def chunks(self, images: int, memory: int) -> tuple[int, int]:
-        """Images and targets at a time: as many as fit, targets first, since they share a forward pass; then as few as
-        the same number of parts allows, so that all are alike."""
+        """Images and targets at a time: the largest chunk that fits, targets before images, since they share a forward
+        pass; then made smaller until all chunks have about the same size."""
         check_memory(self.least, memory, self.image_shape)
         limit = min(memory // 2, max(CACHE_BYTES, FAST_ROWS * self.per_row))
         targets = max(1, min(self.targets, limit // self.per_row))
@@ -118,6 +118,7 @@ def gradient_targets(scores: Tensor, networks: int, widest: int, memory: int) ->
 def keep_freed_memory() -> None:
     """Let freed memory wait for the next chunk, instead of going back to the system and coming again page by page.
 
-    glibc keeps blocks up to the largest that was ever freed, 32 MiB at most: here is one, and it was never touched.
+    glibc keeps freed blocks up to the size of the largest that was ever freed, at most 32 MiB. Allocating and freeing
+    one of that size, without writing to it, raises its threshold.
     """
     torch.empty(2**25 - 2**16, dtype=torch.uint8)

@@ -13,7 +13,7 @@ from dubium.attribution._captum import captum_attributor, captum_name, is_captum
 from dubium.attribution._target import target_part
 from dubium.errors import OptionError, UnknownNameError
 from dubium.registry import REGISTERED, load_function, method_names
-from dubium.types import Attributor, Images, Maps, Target
+from dubium.types import Attribution, Attributor, Images, Maps, Target
 
 
 def register_method(name: str, function: Any, *, replace: bool = False) -> None:
@@ -68,12 +68,13 @@ def image_by_image(function: Attributor) -> Attributor:
     """
 
     @wraps(function)
-    def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Maps:
+    def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Maps | Attribution:
         if not getattr(target, "differs_by_image", False):
-            maps: Maps = function(network, x, target, **options)
-            return maps
-        parts = [slice(b, b + 1) for b in range(len(x))]
-        return torch.cat([function(network, x[one], target_part(target, one), **options) for one in parts])
+            found: Maps | Attribution = function(network, x, target, **options)
+            return found
+        images = [slice(b, b + 1) for b in range(len(x))]
+        parts = [function(network, x[image], target_part(target, image), **options) for image in images]
+        return torch.cat([part.maps if isinstance(part, Attribution) else part for part in parts])
 
     return attribute
 

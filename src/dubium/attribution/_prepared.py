@@ -29,6 +29,7 @@ class Method:
     function: Attributor
     options: Mapping[str, Any]
     prepare: Callable[..., "PreparedRelevance"]  # called with itself, networks, x and context, for UA-Backprop
+    is_ours: bool = False  # False for a function, class or object of the user's, whatever its name
     is_scaled: bool = False  # whether its maps are to be scaled to the scores
 
     def __call__(self, network: nn.Module, x: Images, target: Target, context: Context) -> Attribution:

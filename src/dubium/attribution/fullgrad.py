@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dubium.attribution._autograd.backward import DifferentGraphsError
 from dubium.attribution._autograd.nodes import MissingAttributeError, count_graph_numbers
 from dubium.attribution._biases import Bias
-from dubium.attribution._budget import FEATURES, KEPT_PART, TOGETHER_ROWS, is_large, map_rows, measure_cost
+from dubium.attribution._budget import FEATURES, KEPT_DIVISOR, TOGETHER_ROWS, is_large, map_rows, measure_cost
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._fullgrad_terms import RESCALE
 from dubium.attribution._gradients import apply_target, forward_with_graph, reduced_gradients, split_images
@@ -132,7 +132,7 @@ class PreparedFullGrad:
 
 def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPasses]:
     """Forward passes that serve for logits and relevance both: of as many networks as fit into the memory."""
-    room, kept = memory // KEPT_PART, list[NetworkPasses]()
+    room, kept = memory // KEPT_DIVISOR, list[NetworkPasses]()
     for index, network in enumerate(networks if len(x) else ()):
         if FEATURES * x.nbytes > room:
             break

@@ -64,6 +64,11 @@ def save_posterior(
     packed = pack_posterior(posterior)
     kind = kind or DEFAULT_KIND[packed.storage]
     lookup("kind of posterior", POSTERIOR_KINDS, kind)
+    if packed.storage != "networks" and POSTERIOR_KINDS[kind].storage != packed.storage:
+        raise OptionError(
+            f"kind is {kind!r}, but a posterior of this type ({packed.storage}) can only be read again as one of "
+            f"{', '.join(name for name, row in POSTERIOR_KINDS.items() if row.storage == packed.storage)}."
+        )
     content = {name: to_bytes(tensors) for name, tensors in packed.files.items()}
     record = Record(
         kind=kind,
