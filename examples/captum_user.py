@@ -1,8 +1,8 @@
-"""For those who know Captum: explain the doubt of an ensemble instead of the score of a class.
+# %% [markdown]
+# # For those who know Captum
+# Explain the doubt of an ensemble instead of the score of a class. (`pip install 'dubium[captum]'`)
 
-python examples/captum_user.py    (needs dubium[captum])
-"""
-
+# %%
 import captum.attr
 
 import dubium
@@ -15,6 +15,10 @@ for i, (score, maps) in enumerate(zip(result.scores["epistemic"], result.maps["e
     row, column = divmod(int(maps.argmax()), maps.shape[1])
     print(f"digit {i}: {score:.2f} nats of epistemic doubt, most of it at row {row}, column {column}")
 
-saliency = dubium.explain(posterior, x, relevance=captum.attr.Saliency)  # any Captum class that needs no more
+# %% [markdown]
+# Any Captum class stands where a method's name does, here as the relevance of UA-Backprop.
+
+# %%
+saliency = dubium.explain(posterior, x, relevance=captum.attr.Saliency)
 agreement = (saliency.maps["epistemic"].flatten(1).argmax(1) == result.maps["epistemic"].flatten(1).argmax(1)).sum()
 print(f"with Captum's Saliency as relevance, {int(agreement)} of {len(x)} maps peak at the same pixel")

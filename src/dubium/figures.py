@@ -84,10 +84,16 @@ def map_layer(maps: Tensor) -> Float[np.ndarray, "H W 4"]:
 
 
 def overlay(image: Tensor, maps: Tensor, opacity: float = OPACITY) -> Float[np.ndarray, "H W 3"]:
-    """The map's layer over a dim grey copy of the image."""
-    grey, layer = picture(image).mean(2, keepdims=True), map_layer(maps)
+    """A map in its colours over a dim grey copy of the image."""
+    return layer_over(image, map_layer(maps), opacity)
+
+
+def layer_over(
+    image: Tensor, layer: Float[np.ndarray, "H W 4"], opacity: float = OPACITY
+) -> Float[np.ndarray, "H W 3"]:
+    """A layer over a dim grey copy of the image."""
     alpha = opacity * layer[..., 3:]
-    dim = (1 - DIMMING * opacity) * (0.1 + 0.9 * grey)
+    dim = (1 - DIMMING * opacity) * (0.1 + 0.9 * picture(image).mean(2, keepdims=True))
     return np.asarray((1 - alpha) * dim + alpha * layer[..., :3])
 
 

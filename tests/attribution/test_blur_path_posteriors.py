@@ -68,16 +68,16 @@ def test_attention_has_maps_that_add_up():
     check_maps(vits(), torch.rand(2, 3, 24, 24, generator=torch.Generator().manual_seed(0), dtype=torch.float64))
 
 
-def test_an_image_of_twice_the_size_has_the_map_of_the_small_one_in_larger_pixels():
-    """Networks that look at means of 2 x 2 pixels see the same, since blurs are in proportion to the image's size."""
-    small, large = images(2, channels=3, size=24), images(2, channels=3, size=24).repeat_interleave(2, 2)
-    large = large.repeat_interleave(2, 3)
+def test_an_image_of_four_times_the_size_has_the_map_of_the_small_one_in_larger_pixels():
+    """Networks that look at means of 4 x 4 pixels see the same, since blurs are in proportion to the image's size."""
+    small = images(2, channels=3, size=24)
+    large = small.repeat_interleave(4, 2).repeat_interleave(4, 3)
     networks = ensemble(lambda: small_cnn(channels=3, size=24))
-    halved = [nn.Sequential(nn.AvgPool2d(2), network).eval() for network in networks]
+    pooled = [nn.Sequential(nn.AvgPool2d(4), network).eval() for network in networks]
     here = dubium.explain(networks, small, method="auto").maps["epistemic"]
-    there = dubium.explain(halved, large, method="auto").maps["epistemic"]
-    coarse = nn.functional.avg_pool2d(there[:, None], 2)[:, 0] * 4
-    assert float((coarse - here).abs().sum() / here.sum()) < 0.15
+    there = dubium.explain(pooled, large, method="auto").maps["epistemic"]
+    coarse = nn.functional.avg_pool2d(there[:, None], 4)[:, 0] * 16
+    assert float((coarse - here).abs().sum() / here.sum()) < 0.05  # .23 with blurs of the same width in pixels
 
 
 def test_masks_of_dropout_are_the_same_along_the_whole_path():

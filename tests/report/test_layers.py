@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from dubium.report.cards import maps_html
-from dubium.report.layers import contrast_of_kinds, is_strip, size_words
+from dubium.report.layers import contrast_of_kinds, contrast_words, is_strip, size_words
 from dubium.report.pictures import place_of_most, place_of_peak
 from dubium.run.store import Row
 
@@ -29,29 +30,33 @@ def with_maps(aleatoric, epistemic):
     return replace(EMPTY, map_aleatoric=aleatoric, map_epistemic=epistemic)
 
 
+def contrast(aleatoric, epistemic):
+    return contrast_of_kinds({"aleatoric": torch.from_numpy(aleatoric), "epistemic": torch.from_numpy(epistemic)})
+
+
 def test_the_contrast_of_one_picture_is_nothing_whatever_its_scores():
-    difference, shared = contrast_of_kinds(with_maps(spots((1, 2, 4), (3, 3, 4)), spots((1, 2, 0.5), (3, 3, 0.5))))
-    assert shared == pytest.approx(1)
-    assert np.abs(difference).max() == pytest.approx(0, abs=1e-7)
+    found = contrast(spots((1, 2, 4), (3, 3, 4)), spots((1, 2, 0.5), (3, 3, 0.5)))
+    assert found.shared == pytest.approx(1)
+    assert found.difference.abs().max() == pytest.approx(0, abs=1e-7)
 
 
 def test_the_contrast_of_maps_that_have_nothing_in_common_has_both_signs():
-    difference, shared = contrast_of_kinds(with_maps(spots((0, 0, 3)), spots((5, 8, 0.1))))
-    assert shared == 0
-    assert difference[0, 0] == pytest.approx(-1)
-    assert difference[5, 8] == pytest.approx(1)
-    assert np.count_nonzero(difference) == 2
+    found = contrast(spots((0, 0, 3)), spots((5, 8, 0.1)))
+    assert found.shared == 0
+    assert found.difference[0, 0] == pytest.approx(-1)
+    assert found.difference[5, 8] == pytest.approx(1)
+    assert found.difference.count_nonzero() == 2
+    assert "more aleatoric at the top left, more epistemic at the bottom right" in contrast_words(found)
 
 
 def test_half_in_common_is_half_shared():
-    _, shared = contrast_of_kinds(with_maps(spots((0, 0, 1), (1, 1, 1)), spots((0, 0, 5), (2, 2, 5))))
-    assert shared == pytest.approx(0.5)
+    assert contrast(spots((0, 0, 1), (1, 1, 1)), spots((0, 0, 5), (2, 2, 5))).shared == pytest.approx(0.5)
 
 
 @pytest.mark.parametrize("missing", [None, spots()], ids=["no map", "a map of zeros"])
 def test_without_two_maps_there_is_no_contrast_and_no_picture_of_one(missing):
     row = with_maps(spots((0, 0, 1)), missing)
-    assert contrast_of_kinds(row) is None
+    assert contrast_of_kinds({kind: torch.from_numpy(array) for kind, array in row.maps().items()}) is None
     assert 'class="contrast"' not in maps_html(row)
 
 
@@ -75,5 +80,5 @@ def test_strips_are_below_each_other_and_said_to_be_stretched():
     assert size_words((10, 500)) == "500 × 10 pixels, stretched to be seen"
     assert size_words((28, 28)) == "28 × 28 pixels"
     wide = spots((0, 0, 1), size=(10, 500))
-    row = replace(with_maps(wide, wide), height=10, width=500)
+    row = replace(with_maps(wide, wide), height=10, width=500, image_height=0)
     assert '<div class="maps both strips">' in maps_html(row)

@@ -138,9 +138,9 @@ def test_ranks_are_among_the_methods_that_were_measured(folder):
 
 def test_whether_attention_helps_is_said_with_its_interval(folder):
     row = {"metric": "accuracy", "a": "No attention", "b": "Ours", "difference": 0.01, "low": -0.02, "high": 0.04}
-    content = result("mitigation-mnist", {}, comparisons=[row])
+    content = result("mitigation-mnist", {}, comparisons=[row], settings={"seeds": 2})
     (folder / "mitigation-mnist.json").write_text(json.dumps(content))
-    assert "MNIST −1.00 [−4.00, +2.00]" in page_of(folder)
+    assert "MNIST −1.00 [−4.00, +2.00], 2 seeds" in page_of(folder)
 
 
 def test_a_readme_gets_the_short_table_between_its_markers_and_nothing_else_changes(folder):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from dubium.report import page as report_page
 from tests import piles
 from tests.browser import chromium
 
@@ -73,6 +74,44 @@ def test_map_sum_and_votes_are_there(page):
     assert "the map is complete" in page.locator("#completeness").inner_text()
     assert "Votes of 3 networks" in page.locator("#facts").inner_text()
     assert page.locator("#blurred svg").count() == 1
+
+
+def test_the_kinds_of_two_methods_and_their_contrast_are_shown(page):
+    assert page.locator("#view p.method").all_inner_texts() == ["ua-backprop", "auto", "auto: what lowers the doubt"]
+    kinds = page.locator("#view .maps").nth(2).locator("figure").all()
+    assert [figure.get_attribute("class") for figure in kinds] == ["total", "aleatoric", "epistemic", "contrast"]
+
+
+def test_it_looks_like_the_report_light_and_dark(page):
+    colours = Path(report_page.__file__).with_name("colours.css").read_text()
+    papers, cards = (re.findall(rf"--{name}: (#\w+)", colours) for name in ("paper", "card"))
+    for scheme, paper, card in zip(("light", "dark"), papers, cards, strict=True):
+        page.emulate_media(color_scheme=scheme)
+        page.reload()
+        page.wait_for_selector("#completeness", timeout=PATIENCE)
+        read = "e => getComputedStyle(e).backgroundColor"
+        assert page.eval_on_selector("body", read) == as_rgb(paper)
+        assert page.eval_on_selector("#view .du", read) == as_rgb(card)
+    page.emulate_media(color_scheme="light")
+
+
+def as_rgb(colour):
+    return f"rgb({', '.join(str(int(colour[i : i + 2], 16)) for i in (1, 3, 5))})"
+
+
+def test_methods_that_lack_something_are_not_offered(page):
+    page.locator("#method input").click()
+    offered = page.get_by_role("option").all_inner_texts()
+    page.keyboard.press("Escape")
+    assert any("blur-path" in name for name in offered)
+    assert not [name for name in offered if "clue" in name]  # there is no VAE here
+
+
+def test_on_a_phone_the_result_comes_first_and_nothing_sticks_out(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert page.locator("#view").bounding_box()["y"] < page.locator("#kind").bounding_box()["y"]
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.set_viewport_size({"width": 1280, "height": 1400})
 
 
 def test_another_kind_has_another_map(page):

@@ -54,8 +54,8 @@ def test_a_method_with_signed_maps_shows_what_lowers_the_doubt_too(out):
     session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
     item = session.pictures[0]
     both, plain = (s.explain_item(session, item, s.Choice(method=name)) for name in ("auto", "grad"))
-    text = methods_view(item, (both, plain), session.preprocessing, 0.0)
-    assert [text.count(f"<h4>{name}") for name in ("blur-path", "grad")] == [2, 1]
+    text = methods_view(item, {"blur-path": both, "grad": plain}, session.preprocessing, 0.0)
+    assert [text.count(f'<p class="method">{name}') for name in ("blur-path", "grad")] == [2, 1]
     title = "blur-path: what lowers the doubt"
     lowering = {kind: both.extras["signed"][kind].neg().clamp_min(0) for kind in both.maps}
     assert kinds_row(item, title, lowering, session.preprocessing, 0.0) in text

@@ -35,8 +35,9 @@ def fit_laplace(
     """
     library = require("laplace", "laplace")
     copy = snapshot(network).requires_grad_(True)
-    for parameter, original in zip(copy.parameters(), network.parameters(), strict=True):
-        parameter.requires_grad_(original.requires_grad)
+    if any(original.requires_grad for original in network.parameters()):  # none: loaded for prediction alone
+        for parameter, original in zip(copy.parameters(), network.parameters(), strict=True):
+            parameter.requires_grad_(original.requires_grad)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its own imports, and about predictions that are not made here
         laplace = library.Laplace(

@@ -8,8 +8,9 @@ from dubium.advice import NOTHING
 from dubium.figures import picture
 from dubium.report.exports.review import row_advice
 from dubium.report.layers import (
-    contrast_layer,
+    contrast_colours,
     contrast_of_kinds,
+    contrast_words,
     image_variable,
     is_strip,
     kind_layer,
@@ -17,7 +18,7 @@ from dubium.report.layers import (
     stage_html,
 )
 from dubium.report.outlines import first_kind, outlines_svg, percent, places_text
-from dubium.report.pictures import img_element, likely_classes, row_image
+from dubium.report.pictures import drawn_map, img_element, likely_classes, row_image
 from dubium.run.store import Row
 
 Namer = Callable[[int], str]
@@ -101,9 +102,10 @@ def maps_html(row: Row, smooth: float = 0.0) -> str:
     for kind in row.stored_maps():
         stage = stage_html(size, kind_layer(row, image, kind, smooth) + outlines_svg(row, kind), under=True)
         parts.append(f'<figure class="{kind}">{stage}<figcaption>{kind}</figcaption></figure>')
-    if contrast := contrast_of_kinds(row, smooth):
-        stage = stage_html(size, contrast_layer(row, image, *contrast), under=True)
-        caption = f"<figcaption>contrast <b>{percent(contrast[1])} shared</b></figcaption>"
+    if contrast := contrast_of_kinds({kind: drawn_map(row, kind, smooth) for kind in row.stored_maps()}):
+        layer = img_element(contrast_colours(contrast, size), f"Image {row.id}: {contrast_words(contrast)}")
+        stage = stage_html(size, layer, under=True)
+        caption = f"<figcaption>contrast <b>{percent(contrast.shared)} shared</b></figcaption>"
         parts.append(f'<figure class="contrast">{stage}{caption}</figure>')
     names = ["maps", *["both"] * (contrast is not None), *["strips"] * is_strip(size)]
     return f'<div class="{" ".join(names)}">{"".join(parts)}</div>'

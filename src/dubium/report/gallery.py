@@ -12,10 +12,8 @@ FADE = (
     f'value="{OPACITY}"></label>'
 )
 MISTAKES = '<label><input type="checkbox" id="mistakes"> mistakes only</label>'
-SCALES = (
-    '<span class="scale">less <i></i> more doubt comes from here</span>'
-    '<span class="scale two">contrast: aleatoric <i></i> epistemic</span>'
-)
+SCALE = '<span class="scale">less <i></i> more doubt comes from here</span>'
+CONTRAST_SCALE = '<span class="scale two">contrast: aleatoric <i></i> epistemic</span>'
 CONTRAST = (
     "The contrast shows where one kind has more of its doubt than the other, and how much of the two maps is the same "
     "picture."
@@ -55,7 +53,7 @@ def gallery_html(cards: Sequence[str], lead: str, sort: str = "") -> str:
     mistakes = MISTAKES if any(text.startswith('<article class="card wrong"') for text in cards) else ""
     return (
         f'<h2 id="gallery">Image by image</h2><p class="lead">{lead}{CLICK}</p>'
-        f'<div class="controls">{sort}{mistakes}{TOTAL}{OUTLINES}{FADE}{SCALES}</div>'
+        f'<div class="controls">{sort}{mistakes}{TOTAL}{OUTLINES}{FADE}{SCALE}{CONTRAST_SCALE}</div>'
         f'<div class="gallery">{"".join(cards)}</div>{LARGER}'
     )
 

@@ -1,15 +1,17 @@
 """An image with a map on top, as HTML: the map is a layer of its own, so that a reader can fade it."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 from jaxtyping import Float
-from numpy.typing import NDArray
 from torch import Tensor
 
 from dubium.data.fit import resize_image
 from dubium.figures import SMALL, brightest_value, data_url, map_layer, picture
 from dubium.report.pictures import drawn_map, img_element, place_of_peak
-from dubium.run.store import Array, Row
+from dubium.run.store import Row
 
 STRIP = 4  # from this ratio of width to height on, pictures are put below each other
 STRETCHED = 8  # from this ratio of the sides on, they are drawn thicker than they are
@@ -22,18 +24,18 @@ def image_variable(image: Image) -> str:
     return f"--image:url({data_url(picture(image))})"
 
 
-def stage_html(size: tuple[int, int], content: str, *, under: bool = False) -> str:
+def stage_html(size: Sequence[int], content: str, *, under: bool = False) -> str:
     """Content in a box with the shape of an image (height, width); `under` draws the card's image below it."""
     names = ["stage", *["under"] * under, *["small"] * (max(size) <= SMALL)]
     return f'<div class="{" ".join(names)}" style="--ratio:{size[1] / size[0]:.4g}">{content}</div>'
 
 
-def is_strip(size: tuple[int, int]) -> bool:
+def is_strip(size: Sequence[int]) -> bool:
     """Whether an image is so wide that several beside each other would be lines."""
     return size[1] >= STRIP * size[0]
 
 
-def size_words(size: tuple[int, int]) -> str:
+def size_words(size: Sequence[int]) -> str:
     """An image's size, and whether it is drawn as it is."""
     is_stretched = max(size) >= STRETCHED * min(size)
     return f"{size[1]} × {size[0]} pixels{', stretched to be seen' * is_stretched}"
@@ -46,27 +48,39 @@ def kind_layer(row: Row, image: Image, kind: str, smooth: float = 0.0) -> str:
     return img_element(map_layer(resize_image(drawn[None], image.shape[1:])[0]), alt + place_of_peak(drawn.numpy()))
 
 
-def contrast_of_kinds(row: Row, smooth: float = 0.0) -> tuple[Array, float] | None:
-    """Where the epistemic map has more of its sum than the aleatoric one, and how much both have in common.
+@dataclass(frozen=True)
+class Contrast:
+    """Where the epistemic map has more of its sum than the aleatoric one, and how much both have in common."""
 
-    Returns:
-        The difference (H, W) of the maps, each divided by its sum, as a part of their brightest value; and the sum of
-        the smaller of both, from 0 (nothing in common) to 1 (the same picture). None where a map is missing or empty.
-    """
-    if not {"aleatoric", "epistemic"} <= row.stored_maps().keys():
+    difference: Float[Tensor, "H W"]
+    """Of the maps, each divided by its sum, as a part of their brightest value: from -1 to 1."""
+    shared: float
+    """The sum of the smaller of both, from 0 (nothing in common) to 1 (the same picture)."""
+
+
+def contrast_of_kinds(maps: Mapping[str, Tensor]) -> Contrast | None:
+    """The contrast of the aleatoric and the epistemic map; None where one is missing or empty."""
+    if not {"aleatoric", "epistemic"} <= maps.keys():
         return None
-    maps = [drawn_map(row, kind, smooth).double().clamp(min=0) for kind in ("aleatoric", "epistemic")]
-    if not all(array.sum() > 0 for array in maps):
+    both = [maps[kind].double().clamp(min=0) for kind in ("aleatoric", "epistemic")]
+    if not all(array.sum() > 0 for array in both):
         return None
-    aleatoric, epistemic = (array / array.sum() for array in maps)
+    aleatoric, epistemic = (array / array.sum() for array in both)
     difference = (epistemic - aleatoric) / brightest_value(torch.maximum(aleatoric, epistemic))
-    return difference.clamp(-1, 1).float().numpy(), float(torch.minimum(aleatoric, epistemic).sum())
+    return Contrast(difference.clamp(-1, 1).float(), float(torch.minimum(aleatoric, epistemic).sum()))
 
 
-def contrast_layer(row: Row, image: Image, difference: Array, shared: float) -> str:
-    """The contrast as a layer: aleatoric in blue, epistemic in red, nothing where they agree."""
-    sized = resize_image(torch.from_numpy(difference)[None], image.shape[1:])[0].numpy()
-    colours: NDArray[np.float64] = np.where(sized[..., None] > 0, np.array(EPISTEMIC), np.array(ALEATORIC))
-    alt = f"Aleatoric against epistemic over image {row.id}: {shared:.0%} of both maps is shared; "
-    alt += f"more aleatoric at the {place_of_peak(-difference)}, more epistemic at the {place_of_peak(difference)}"
-    return img_element(np.dstack([colours, np.sqrt(np.abs(sized))]), alt)
+def contrast_colours(contrast: Contrast, size: Sequence[int]) -> Float[np.ndarray, "H W 4"]:
+    """The contrast as a layer of this size: aleatoric in blue, epistemic in red, nothing where they agree."""
+    sized = resize_image(contrast.difference[None], size)[0].numpy()
+    colours = np.where(sized[..., None] > 0, np.array(EPISTEMIC), np.array(ALEATORIC))
+    return np.dstack([colours, np.sqrt(np.abs(sized))])
+
+
+def contrast_words(contrast: Contrast) -> str:
+    """The contrast in words."""
+    aleatoric, epistemic = (place_of_peak(sign * contrast.difference.numpy()) for sign in (-1, 1))
+    return (
+        f"{contrast.shared:.0%} of the aleatoric and the epistemic map is shared; more aleatoric at the {aleatoric}, "
+        f"more epistemic at the {epistemic}"
+    )

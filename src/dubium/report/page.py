@@ -123,9 +123,15 @@ def damage_at(results: Results, row: Row) -> Iterator[None]:
         raise FileFormatError(f"The results in {results.folder} are damaged at image {row.id}: {error}") from error
 
 
+def page_style(within: str = "{}") -> str:
+    """The colours and the rules of pages, the rules set into `within`."""
+    colours, rules = (files("dubium.report").joinpath(name).read_text("utf-8") for name in ("colours.css", "page.css"))
+    return colours + within.format(rules)
+
+
 def html_document(title: str, body: str) -> str:
     """A whole HTML document around a body."""
-    style, script = (files("dubium.report").joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+    style, script = page_style(), files("dubium.report").joinpath("page.js").read_text("utf-8")
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'

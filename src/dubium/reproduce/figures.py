@@ -23,6 +23,10 @@ DRAWERS: Mapping[str, Callable[[Study, Job], "Figure"]] = {
     "figure-anomaly": draw_anomaly,
     "figure-additional": draw_methods,
 }
+CAPTIONS = {
+    "figure-anomaly": "Orange: the patch that was planted; red: the box that the method finds.",
+    "figure-attention": "`softmax` is the paper's attention, which hardly differs from pixel to pixel; `unit` is ours.",
+}
 DPI, COLOURS = 90, 128
 
 

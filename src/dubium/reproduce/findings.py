@@ -27,7 +27,8 @@ OURS, AUTO = "Ours", "auto (blur-path)"
 CAVEATS = (
     "Keep in mind: the networks are not the paper's, and they decide much (see below); where the paper leaves a "
     "setting open, the reading is ours, such as Blur IG's path up to sigma 20, and FullGrad's terms scaled as in its "
-    "authors' code; intervals are over images or seeds, not over networks trained anew.",
+    "authors' code; intervals are over images or seeds, not over networks trained anew, and with two or three "
+    "seeds they are wide, or narrow by chance.",
 )
 PICK = (
     '**What to pick.** `method="auto"`, which stands for `blur-path`: [which-method.md](which-method.md) has the '
@@ -108,8 +109,8 @@ def attention_lines(results: Path) -> Iterator[str]:
     for dataset in ("mnist", "cifar-10", "svhn", "cifar-100"):
         content = read_result(results, f"mitigation-{dataset}")
         found = None if content is None else paired_difference(content, OURS, "No attention", "accuracy")
-        if found is not None:
-            sentences.append(f"{TITLES[dataset]} {points_text(found)}")
+        if content is not None and found is not None:
+            sentences.append(f"{TITLES[dataset]} {points_text(found)}, {content['settings']['seeds']} seeds")
     if sentences:
         yield (
             "**Whether attention helps.** Accuracy with the paper's attention minus without, in points of per cent, on "

@@ -7,7 +7,7 @@ from pathlib import Path
 from dubium.files import write_atomically
 from dubium.reproduce.cells import TableGroup, entry_groups, number_text, ours_text
 from dubium.reproduce.entries import ENTRIES, Entry
-from dubium.reproduce.figures import FIGURES
+from dubium.reproduce.figures import CAPTIONS, FIGURES
 from dubium.reproduce.findings import METRICS, finding_lines, group_title
 from dubium.reproduce.paper import average_gaps, read_paper
 from dubium.reproduce.result import read_result
@@ -170,6 +170,8 @@ def figure_lines(page: Path, results: Path, scale: str) -> Iterator[str]:
         if name in SCHEMES:
             yield SCHEMES[name]
             continue
+        if name in CAPTIONS:
+            yield CAPTIONS[name] + "\n"
         for job in FIGURES[name].jobs(scale):
             content = read_result(results, job.name)
             if content is None:

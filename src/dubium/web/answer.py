@@ -1,7 +1,8 @@
 """What the explorer answers when a visitor changes something."""
 
 import shutil
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -16,7 +17,7 @@ from dubium.figures import overlay, smooth_map, smooth_words
 from dubium.report.plots import Number
 from dubium.run.sources import Item
 from dubium.run.store import Array
-from dubium.web.session import Choice, Session, blur_top_pixels, explain_beside, explain_item, read_upload
+from dubium.web.session import Choice, Session, blur_top_pixels, explain_item, method_beside, read_upload
 from dubium.web.views import alert, blur_view, map_at_image_size, map_view, methods_view, scores_view
 
 DOWNLOAD, DOWNLOADS = "download-", 50  # folders of files to download, and how many are kept
@@ -38,7 +39,7 @@ class Shown:
     item: Item
     choice: Choice
     explanation: Explanation
-    beside: Explanation | None = None  # by the method that is shown next to it
+    beside: Mapping[str, Explanation] = field(default_factory=dict)  # by the method that is shown next to it
 
 
 @dataclass(frozen=True)
@@ -92,12 +93,22 @@ def answer_controls(session: Session, folder: Path, controls: Controls) -> Answe
     try:
         check_ranges(controls)
         if last is None or last.choice != choice or not is_same_item(last.item, item):
-            last = Shown(item, choice, explain_item(session, item, choice), explain_beside(session, item, choice))
+            last = Shown(item, choice, explain_item(session, item, choice), explain_beside(session, item, choice, last))
         return show_explanation(session, folder, last, controls)
     except DubiumError as error:
         return message_alone(alert(str(error)))
     except (RuntimeError, MemoryError) as error:
         return message_alone(alert(f"The networks cannot work on this image: {error}"))
+
+
+def explain_beside(session: Session, item: Item, choice: Choice, last: Shown | None) -> Mapping[str, Explanation]:
+    """The same image by another method, as it was shown last if that is the same; nothing without networks."""
+    method = method_beside(choice.method)
+    if session.posterior is None:
+        return {}
+    if last is not None and method in last.beside and is_same_item(last.item, item):
+        return last.beside
+    return {method: explain_item(session, item, Choice(method))}
 
 
 def message_alone(message: str | None = None) -> Answer:
@@ -126,8 +137,9 @@ def show_explanation(session: Session, folder: Path, shown: Shown, controls: Con
     drawn = smooth_map(torch.from_numpy(array), float(controls.smooth))
     png, npy = write_downloads(folder, f"{item_name(item)}-{kind}", overlay(item.image, drawn, opacity), array)
     view = map_view(item, drawn.numpy(), kind, opacity, smooth_words(float(controls.smooth)))
-    if shown.beside is not None:
-        view += methods_view(item, (explanation, shown.beside), session.preprocessing, float(controls.smooth))
+    if shown.beside:
+        found = {shown.choice.method: explanation, **shown.beside}
+        view += methods_view(item, found, session.preprocessing, float(controls.smooth))
     facts = scores_view(explanation, item, kind, session.name)
     return Answer(shown, alert(session.why_not), view, facts, blurred, png, npy)
 

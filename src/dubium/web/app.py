@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from dubium._explain import methods
 from dubium.attribution import RELEVANCES
 from dubium.errors import MissingExtraError
 from dubium.figures import OPACITY, picture
@@ -18,7 +17,7 @@ from dubium.run.sources import Item
 from dubium.types import KINDS
 from dubium.ua_backprop import paper_taus
 from dubium.web.answer import RANGES, Answer, Controls, answer_controls, answer_upload
-from dubium.web.session import MEGABYTES, SIDE, Session
+from dubium.web.session import MEGABYTES, Session, runnable_methods
 from dubium.web.views import alert, explorer_block
 
 ENLARGED = 112  # pixels; smaller images to pick from are enlarged, not smoothed
@@ -27,6 +26,10 @@ OUTPUTS = [field.name for field in fields(Answer)]
 INSTANT = ("kind", "method", "relevance")  # a choice; sliders wait for the last of many changes
 SLIDERS = ("tau1", "tau2", "opacity", "smooth", "share", "sigma")
 AGE = 3600  # seconds that what a visitor left is kept
+HEADER = explorer_block(
+    '<h1>What makes it unsure?</h1><p class="lead">Pick or upload an image, and see which pixels raise the networks\' '
+    "doubt.</p>"
+)
 Components = dict[str, Any]
 """Gradio's components by the names of `Controls` and `Answer`."""
 
@@ -46,8 +49,8 @@ def build_explorer(session: Session, folder: Path) -> Any:
     """The page as Gradio Blocks; files to download are put into `folder`."""
     gr = import_gradio()
     with gr.Blocks(title="dubium", analytics_enabled=False, delete_cache=(AGE, AGE)) as page:
-        gr.Markdown("# What makes it unsure?\nPick or upload an image, and see which pixels raise the networks' doubt.")
-        components: Components = {"message": gr.HTML(alert(session.why_not), elem_id="message")}
+        gr.HTML(HEADER, elem_id="header", padding=False)
+        components: Components = {"message": gr.HTML(alert(session.why_not), elem_id="message", padding=False)}
         components["item"] = gr.State(None, time_to_live=AGE)
         components["last"] = gr.State(None, time_to_live=AGE)
         with gr.Row():
@@ -64,7 +67,7 @@ def add_settings(gr: Any, session: Session) -> Components:
     live = session.posterior is not None
     channels = session.preprocessing.shape[0] or (len(session.pictures[0].image) if session.pictures else 3)
     tau1, tau2 = paper_taus(channels)
-    known = [*session.methods, *methods()] if live else [str(session.stored_settings.get("method"))]
+    known = runnable_methods(session)
     parts: Components = {}
     if session.pictures:
         parts["pick"] = gr.Gallery(
@@ -73,7 +76,7 @@ def add_settings(gr: Any, session: Session) -> Components:
             format="png", object_fit="contain", buttons=[], interactive=False,
         )  # fmt: skip
     parts["upload"] = gr.File(
-        label=f"or upload one (at most {MEGABYTES} MB; shown with at most {SIDE} pixels a side)",
+        label=f"or upload one, at most {MEGABYTES} MB",
         file_count="single", height=150, elem_id="upload", interactive=live,
     )  # fmt: skip
     parts["kind"] = gr.Radio(list(KINDS), value="epistemic", label="Kind of uncertainty", elem_id="kind")
@@ -96,15 +99,15 @@ def slider(gr: Any, name: str, value: float, *, label: str) -> Any:
 def add_results(gr: Any, session: Session) -> Components:
     """The right column: the map, scores and votes, downloads, and what blurring does."""
     parts: Components = {}
-    parts["view"] = gr.HTML(explorer_block("<p>Pick or upload an image to begin.</p>"), elem_id="view")
-    parts["facts"] = gr.HTML(elem_id="facts")
+    parts["view"] = gr.HTML(explorer_block("<p>Pick or upload an image to begin.</p>"), elem_id="view", padding=False)
+    parts["facts"] = gr.HTML(elem_id="facts", padding=False)
     with gr.Row():
         parts["png"] = gr.DownloadButton("Map as PNG", size="sm", elem_id="png", interactive=False)
         parts["npy"] = gr.DownloadButton("Map as numbers (.npy)", size="sm", elem_id="npy", interactive=False)
     with gr.Group(visible=session.posterior is not None):
         parts["share"] = slider(gr, "share", 0.05, label="Blur this share of the top pixels")
         parts["sigma"] = slider(gr, "sigma", 4, label="Strength of the blur")
-    parts["blurred"] = gr.HTML(elem_id="blurred")
+    parts["blurred"] = gr.HTML(elem_id="blurred", padding=False)
     return parts
 
 

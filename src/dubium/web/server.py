@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 from dubium.web.app import build_explorer, import_gradio
 from dubium.web.guard import RequestGuard, server_names
 from dubium.web.session import MEGABYTES, Session
+from dubium.web.style import explorer_style, explorer_theme
 
 WAITING = 256  # requests that may wait for their turn
 VISITORS = WAITING  # whose last images are kept in memory: of fewer, one who waits would be shown the first image
@@ -33,13 +33,11 @@ def serve(session: Session, *, host: str = "127.0.0.1", port: int | None = None,
         gr = import_gradio()
         page = build_explorer(session, Path(folder))
         page.queue(api_open=False, max_size=WAITING, default_concurrency_limit=1)
-        fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
         _, address, _ = page.launch(
             server_name=host, server_port=port, inbrowser=open_browser, share=False, quiet=True, show_error=False,
             ssr_mode=False, enable_monitoring=False, footer_links=[], max_file_size=f"{MEGABYTES}mb",
             state_session_capacity=VISITORS, app_kwargs={"middleware": [guard_entry(host)]},
-            prevent_thread_lock=True, theme=gr.themes.Base(primary_hue="orange", neutral_hue="stone", **fonts),
-            css=files("dubium.web").joinpath("explorer.css").read_text("utf-8"),
+            prevent_thread_lock=True, theme=explorer_theme(gr), css=explorer_style(),
         )  # fmt: skip
         try:
             if started:

@@ -113,7 +113,8 @@ def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> S
     return Session(
         opened, prepared, None if classes is None else tuple(classes),
         [item_of_row(row) for row in rows.values()], rows, about["settings"],
-        {} if opened is None else open_options(settings), why_not, {**settings.posterior, **named}.get("output"),
+        {} if opened is None else open_options(replace(settings, method="clue")), why_not,
+        {**settings.posterior, **named}.get("output"),
     )  # fmt: skip
 
 
@@ -187,11 +188,17 @@ def explain_item(session: Session, item: Item, choice: Choice) -> Explanation:
     return explain(session.posterior, x, method=method, output=session.output, **options)
 
 
-def explain_beside(session: Session, item: Item, choice: Choice) -> Explanation | None:
-    """The same image by `auto`, or by UA-Backprop where `auto` is chosen, to show next to it; None without networks."""
+def method_beside(method: str) -> str:
+    """The method that is shown next to another: `auto`, or UA-Backprop next to `auto`."""
+    return UA_BACKPROP if method in (AUTO, RECOMMENDED) else AUTO
+
+
+def runnable_methods(session: Session) -> list[str]:
+    """The methods that can be chosen: all but those that lack something; without networks, the one that was stored."""
     if session.posterior is None:
-        return None
-    return explain_item(session, item, Choice(UA_BACKPROP if choice.method in (AUTO, RECOMMENDED) else AUTO))
+        return [str(session.stored_settings.get("method"))]
+    known = [name for name in method_names() if "clue" not in name or "vae" in session.options]
+    return [*session.methods, *known]
 
 
 def stored_explanation(session: Session, item: Item) -> Explanation:

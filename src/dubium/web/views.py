@@ -8,12 +8,16 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dubium.data.fit import Preprocessing, place_map
 from dubium.explanation import Explanation
-from dubium.figures import overlay, picture, smooth_map
+from dubium.figures import layer_over, overlay, picture, smooth_map
 from dubium.report.cards import prediction_html, score_bar, votes_html
+from dubium.report.gallery import CONTRAST_SCALE, SCALE
+from dubium.report.layers import contrast_colours, contrast_of_kinds, contrast_words, is_strip, size_words, stage_html
+from dubium.report.outlines import percent
 from dubium.report.pictures import img_element, place_of_peak
 from dubium.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, svg_element, svg_line, svg_text
 from dubium.run.sources import Item
@@ -51,40 +55,51 @@ def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "
     """The image, and the map over it, with some words about the map."""
     where = place_of_peak(array)
     alt = f"{kind.capitalize()} uncertainty over the image, most at the {where}"
-    over = img_element(overlay(item.image, torch.from_numpy(array), opacity), alt)
-    height, width = array.shape
-    plain = img_element(picture(item.image), "The image")
-    return explorer_block(
-        f'<div class="pair"><figure>{plain}<figcaption>image, {width} × {height} pixels</figcaption></figure>'
-        f"<figure>{over}<figcaption>{kind}: strongest at the {where}</figcaption></figure></div>"
-        f'<div class="scale">less <i></i> more doubt comes from here</div><p>{escape(words)}</p>'
-    )
+    over = overlay(item.image, torch.from_numpy(array), opacity)
+    figures = [
+        figure_html("plain", picture(item.image), "The image", f"image, {size_words(array.shape)}"),
+        figure_html(kind, over, alt, f"{kind}: strongest at the {where}"),
+    ]
+    return explorer_block(f"{maps_row(figures, array.shape)}{SCALE}<p>{escape(words)}</p>")
 
 
-def methods_view(item: Item, explanations: Sequence[Explanation], preprocessing: Preprocessing, smooth: float) -> str:
-    """All kinds of maps, one row for each method: whether a method tells the kinds apart shows at a glance.
+def figure_html(name: str, pixels: NDArray[Any], alt: str, caption: str) -> str:
+    """A picture in a box of its shape, with a caption."""
+    stage = stage_html(pixels.shape[:2], img_element(pixels, alt))
+    return f'<figure class="{name}">{stage}<figcaption>{caption}</figcaption></figure>'
+
+
+def maps_row(figures: Sequence[str], size: Sequence[int]) -> str:
+    """Pictures beside each other; strips below each other."""
+    return f'<div class="maps{" strips" * is_strip(size)}">{"".join(figures)}</div>'
+
+
+def methods_view(
+    item: Item, explanations: Mapping[str, Explanation], preprocessing: Preprocessing, smooth: float
+) -> str:
+    """All kinds of maps and their contrast, one row for each method: a glance tells whether it tells kinds apart.
 
     A method with signed maps has a second row: what lowers the doubt.
     """
     rows = []
-    for explanation in explanations:
-        rows.append(kinds_row(item, explanation.method, explanation.maps, preprocessing, smooth))
+    for method, explanation in explanations.items():
+        rows.append(kinds_row(item, method, explanation.maps, preprocessing, smooth))
         if "signed" in explanation.extras:
             lowering = {kind: (-signed).clamp_min(0) for kind, signed in explanation.extras["signed"].items()}
-            rows.append(
-                kinds_row(item, f"{explanation.method}: what lowers the doubt", lowering, preprocessing, smooth)
-            )
-    return explorer_block(f"<h3>All kinds, two methods</h3>{''.join(rows)}")
+            rows.append(kinds_row(item, f"{method}: what lowers the doubt", lowering, preprocessing, smooth))
+    return explorer_block(f"<h3>All kinds, two methods</h3>{''.join(rows)}{CONTRAST_SCALE}")
 
 
 def kinds_row(item: Item, title: str, maps: Mapping[str, Tensor], preprocessing: Preprocessing, smooth: float) -> str:
-    """One map for each kind over the image."""
-    cells = []
-    for kind, found in maps.items():
-        drawn = smooth_map(at_image_size(found, item, preprocessing), smooth)
-        element = img_element(overlay(item.image, drawn), f"{title}, {kind}")
-        cells.append(f"<figure>{element}<figcaption>{kind}</figcaption></figure>")
-    return f'<h4>{escape(title)}</h4><div class="kinds">{"".join(cells)}</div>'
+    """One map for each kind over the image, and the contrast of two kinds."""
+    size = item.image.shape[1:]
+    drawn = {kind: smooth_map(at_image_size(found, item, preprocessing), smooth) for kind, found in maps.items()}
+    cells = [figure_html(kind, overlay(item.image, drawn[kind]), f"{title}, {kind}", kind) for kind in drawn]
+    if contrast := contrast_of_kinds(drawn):
+        pixels = layer_over(item.image, contrast_colours(contrast, size))
+        caption = f"contrast <b>{percent(contrast.shared)} shared</b>"
+        cells.append(figure_html("contrast", pixels, f"{title}: {contrast_words(contrast)}", caption))
+    return f'<p class="method">{escape(title)}</p>{maps_row(cells, size)}'
 
 
 def scores_view(explanation: Explanation, item: Item, kind: str, name: Namer) -> str:
@@ -122,10 +137,9 @@ def blur_view(before: Explanation, after: BlurredImage, kind: str, share: float)
     old, new = float(before.scores[kind][0]), after.scores[kind]
     change = f"{(new - old) / old:+.0%}".replace("%", " %") if old > 1e-9 else "no change"
     caption = f"top {share:.0%} blurred".replace("%", " %")
-    element = img_element(picture(after.image), caption)
+    element = figure_html("plain", picture(after.image), caption, f"{caption}, as the networks see it")
     return explorer_block(
-        f'<div class="pair wide"><figure>{element}<figcaption>{caption}, as the networks '
-        f"see it</figcaption></figure><div><p>{kind}: <b>{old:.4f}</b> before, <b>{new:.4f}</b> after ({change}).</p>"
+        f'<div class="wide">{element}<div><p>{kind}: <b>{old:.4f}</b> before, <b>{new:.4f}</b> after ({change}).</p>'
         f"{curve_plot(after.curve, kind, share)}</div></div>"
     )
 
