@@ -93,6 +93,12 @@ def test_settings_whose_methods_are_nonsense_are_refused_by_name(methods, tmp_pa
         ShardStore.open(tmp_path, {"methods": {"grad": {"grad": 1}}})
 
 
+def test_settings_with_infinity_are_refused_by_name_when_a_method_is_added(tmp_path):
+    (tmp_path / "settings.json").write_text('{"methods": {"random": {"random": Infinity}}}')
+    with pytest.raises(FileFormatError, match=r"settings\.json is damaged"):
+        ShardStore.open(tmp_path, {"methods": {"grad": {"grad": 1}}})
+
+
 @pytest.fixture
 def summary(tmp_path):
     return EvaluationSummary("sanity", {"seed": 0}, {}, {}).write(tmp_path)

@@ -78,7 +78,10 @@ def write_second_format(folder: Path) -> None:
 
 def damage_store(files: Files, random: Random) -> Files:
     """Damage to bytes, or a Parquet file of other columns, values and metadata; then perhaps the right seal."""
-    content = mutate_bytes(files[SHARD], random) if random.random() < 0.4 else rewrite_shard(files[SHARD], random)
+    try:
+        content = rewrite_shard(files[SHARD], random) if random.random() < 0.6 else mutate_bytes(files[SHARD], random)
+    except pa.ArrowException:  # a table that cannot be written as Parquet
+        content = mutate_bytes(files[SHARD], random)
     return {**files, SHARD: content}
 
 

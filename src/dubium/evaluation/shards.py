@@ -102,7 +102,10 @@ class ShardStore:
             folder, {**there, METHODS: common}, {**settings, METHODS: {label: now[label] for label in common}}
         )
         if len(common) < len(now):
-            write_json(file, {**there, METHODS: {**before, **now}})
+            try:
+                write_json(file, {**there, METHODS: {**before, **now}})
+            except ValueError as error:  # infinity or NaN, which no run writes
+                raise FileFormatError(f"{file} is damaged: {error}. Use another folder.") from error
         return cls(Path(folder))
 
     def compute_values(self, name: ShardName, compute: Callable[[], Mapping[str, Any]]) -> dict[str, Any]:
