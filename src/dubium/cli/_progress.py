@@ -43,7 +43,7 @@ class ProgressLines:
     def __init__(self, every: float = LINE_EVERY) -> None:
         self.every, self.started, self.last = every, dict[str, tuple[float, float]](), dict[str, float]()
 
-    def show(self, stage: str, done: float, total: int) -> None:
+    def show(self, stage: str, done: int | float, total: int) -> None:
         now = monotonic()
         begun, before = self.started.setdefault(stage, (now, done))
         if now - begun < SEEN or done <= before:
