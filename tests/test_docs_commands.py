@@ -61,7 +61,7 @@ def extra_options(words):
     extra = {
         "explain": ["--fresh", "--top", "2"],
         "train": ["--scale", "smoke", "--members", "2", "--images", "32", "--option", "filters=2", "--threads", "1"],
-        "train-vae": ["--scale", "smoke", "--epochs", "1"],
+        "train-vae": ["--epochs", "1"],
         "evaluate": ["--scale", "smoke", "--methods", "grad", "--threads", "1"],
         "serve": ["--no-browser"],
     }.get(words[0], [])
