@@ -16,7 +16,6 @@ posterior, x = dubium.load_posterior("demo"), dubium.data.load("demo").batch(sli
 
 
 # %%
-@torch.enable_grad()
 def squared_gradient(network, x, target):
     x = x.detach().requires_grad_()
     targets = target(network(x))  # (B, T)

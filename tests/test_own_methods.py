@@ -87,6 +87,20 @@ def test_names_that_are_taken_or_no_names_are_refused(registered):
         dubium.register_method("wrong", "grad")
 
 
+def test_a_method_of_ones_own_may_differentiate(networks, x):
+    def slopes(network, x, target):
+        x = x.clone().requires_grad_()
+        scores = target(network(x))
+        found = [torch.autograd.grad(scores[:, t].sum(), x, retain_graph=True)[0] for t in range(scores.shape[1])]
+        return torch.stack(found, 1).abs().mean(2)
+
+    for of in ({"method": slopes}, {"relevance": slopes}, {"relevance": slopes, "classes": 2}):
+        expected = dubium.explain(networks, x, **{name: "grad" if of[name] is slopes else of[name] for name in of})
+        maps = dubium.explain(networks, x, **of).maps["total"]
+        torch.testing.assert_close(maps, expected.maps["total"])
+        assert not maps.requires_grad
+
+
 def test_a_function_that_is_called_like_a_method_of_ours_is_the_users(networks, x):
     def edges(network, x, target):
         return brightest(network, x, target)

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from dubium.attribution._captum import captum_attributor, captum_name, is_captum
 from dubium.attribution._target import target_part
@@ -64,17 +64,19 @@ def find_attributor(what: object) -> tuple[str, Attributor] | None:
 def image_by_image(function: Attributor) -> Attributor:
     """A user's function, called image by image where the target selects different classes for each image.
 
-    The function then always gets a target that is one function of the logits, as its author expects.
+    The function then always gets a target that is one function of the logits, as its author expects. Gradients are
+    switched on for it.
     """
 
     @wraps(function)
+    @torch.enable_grad()
     def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Maps | Attribution:
         if not getattr(target, "differs_by_image", False):
             found: Maps | Attribution = function(network, x, target, **options)
-            return found
+            return found.detach() if isinstance(found, Tensor) else found
         images = [slice(b, b + 1) for b in range(len(x))]
         parts = [function(network, x[image], target_part(target, image), **options) for image in images]
-        return torch.cat([part.maps if isinstance(part, Attribution) else part for part in parts])
+        return torch.cat([part.maps if isinstance(part, Attribution) else part for part in parts]).detach()
 
     return attribute
 
