@@ -26,7 +26,7 @@ def with_marks(path):
     return pytest.param(path, marks=marks, id=path.name)
 
 
-@pytest.mark.parametrize("path", map(with_marks, EXAMPLES))
+@pytest.mark.parametrize("path", [with_marks(path) for path in EXAMPLES])
 def test_an_example_runs(path, tmp_path):
     missing = [name for name in LIBRARIES.get(path.name, ()) if importlib.util.find_spec(name) is None]
     if missing:

@@ -117,9 +117,10 @@ def run(name, place, out, **how):
 
 
 def contents(folder):
-    """Every file by name with its bytes, without timings."""
+    """Every file by name with its bytes, without timings; TensorBoard's files, if it is here, have a time as name."""
     folder = Path(folder)
     files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in TIMED)
+    files = (path for path in files if path.parent.name != "tensorboard")
     return {str(path.relative_to(folder)): SECONDS.sub(b"", path.read_bytes()) for path in files}
 
 
