@@ -214,9 +214,8 @@ def posterior_settings(
     if run == DEMO and factory is not None:
         raise OptionError(f"`{DEMO}` brings its own networks. Leave out one of the two: it, or --posterior {factory}.")
     if run is not None and weights:
-        raise OptionError(f"{run} has its own weights. Leave out one of the two: it, or --weights.")
-    if weights and factory is None:
-        raise OptionError("--weights was given without --posterior, the function that builds a network for them.")
+        alone = "" if factory else ", and --weights was given without --posterior, the function that builds a network"
+        raise OptionError(f"{run} has its own weights{alone}. Leave out one of the two: it, or --weights.")
     named = {"mean": parse_numbers(mean, float), "std": parse_numbers(std, float)}
     given: dict[str, Any] = {name: list(values) for name, values in named.items() if values is not None}
     if output is not None:
