@@ -18,8 +18,8 @@ LAYERS = [  # a module imports from its own line and from those below it
     ("models", "data"),
     (
         *("checks", "files", "folder_lock", "reading", "seals", "tensor_files", "executor", "gaussian_kernel"),
-        *("ranking", "seeds", "types"),
-        *("advice", "kinds", "posterior_kinds", "registry", "option_text", "choices", "durations", "errors"),
+        *("ranking", "seeds", "types", "durations", "estimate", "errors"),
+        *("advice", "kinds", "posterior_kinds", "registry", "option_text", "choices"),
     ),
 ]
 HEIGHT = {name: len(LAYERS) - i for i, names in enumerate(LAYERS) for name in names}

@@ -13,6 +13,7 @@ import typer
 from dubium.choices import SCALES
 from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
+from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._evaluation_tables import print_overview, print_summary
 from dubium.cli._options import one_of, split_words
 from dubium.errors import OptionError
@@ -57,6 +58,7 @@ class SharedOptions:
     threads: Annotated[int | None, typer.Option(min=1, help="Threads; the last digits depend on them.")] = None
     engine: EngineName = "local"
     address: Address = None
+    estimate: EstimateOnly = False
 
 
 POSTERIOR_OPTIONS = ("run", "posterior", "weights", "mean", "std", "network_output")
@@ -101,6 +103,9 @@ def evaluate_and_print(protocol: str, shared: SharedOptions, **changes: Any) -> 
     from dubium.report.protocols import write_figures
 
     given = {name: value for name, value in changes.items() if value is not None}
+    if shared.estimate:
+        estimate_and_print([protocol], shared, **given)
+        return
     with own_folder(shared.out):
         with open_evaluation(protocol, shared) as evaluation:
             summary = run_protocol(protocol, evaluation, scale=shared.scale, **given)
@@ -114,6 +119,9 @@ def evaluate_all_and_print(shared: SharedOptions, protocols: Sequence[str] | Non
     from dubium.report.protocols import write_figures
 
     chosen = protocols or TOGETHER
+    if shared.estimate:
+        estimate_and_print(chosen, shared)
+        return
     with own_folder(shared.out):
         with open_evaluation("blurring", shared) as evaluation:
             overview = evaluate_all(evaluation, chosen, scale=shared.scale)
@@ -121,6 +129,20 @@ def evaluate_all_and_print(shared: SharedOptions, protocols: Sequence[str] | Non
             with own_folder(shared.out / name):
                 write_figures(shared.out / name)
     print_overview(overview, shared.out)
+
+
+def estimate_and_print(protocols: Sequence[str], shared: SharedOptions, **changes: Any) -> None:
+    """Say what the protocols will take; that some of them can share their maps is not counted."""
+    import torch
+
+    from dubium.estimate import join_estimates
+    from dubium.evaluation.estimate import estimate_protocol
+    from dubium.executor import thread_count
+
+    with thread_count(shared.threads or torch.get_num_threads()):
+        evaluation = load_evaluation(protocols[0], shared)
+        found = [estimate_protocol(name, evaluation, scale=shared.scale, **changes) for name in protocols]
+    print_estimate(join_estimates(found))
 
 
 @contextmanager

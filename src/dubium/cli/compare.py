@@ -9,11 +9,13 @@ import typer
 
 from dubium.choices import DEMO, RANKING
 from dubium.cli import _options as o
+from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._tables import print_json, say_size_taken
 from dubium.errors import OptionError, UnknownNameError
 from dubium.folder_lock import own_folder
 
 if TYPE_CHECKING:
+    from dubium.estimate import Estimate
     from dubium.run import Work
 
 Side = Annotated[
@@ -64,6 +66,7 @@ def compare(
     batch: o.Batch = 32,
     threads: o.Threads = None,
     fresh: o.Fresh = False,
+    estimate: EstimateOnly = False,
     json: o.Json = False,
 ) -> None:  # fmt: skip
     """Show two posteriors, or two methods, side by side on the same images.
@@ -105,6 +108,9 @@ def compare(
                 say_size_taken(opened)
             works.append(opened)
             folders.append(out / "ab"[place])
+    if estimate:
+        print_estimate(estimate_sides(works, top), json=json)
+        return
     with own_folder(out), stage_bars(quiet=json) as progress:
         only: tuple[int, ...] | None = None
         for work, folder in zip(works, folders, strict=True):
@@ -125,6 +131,18 @@ def with_only(work: "Work", only: tuple[int, ...] | None) -> "Work":
         return work
     settings = replace(work.settings, top=None, only=only)
     return replace(work, settings=settings, about={**work.about, "settings": asdict(settings)})
+
+
+def estimate_sides(works: "Sequence[Work | None]", top: int) -> "Estimate":
+    """What it takes to explain A's most uncertain images with both; a side that has its results takes nothing."""
+    from dubium.estimate import join_estimates
+    from dubium.run.estimate import estimate_run
+
+    todo = [work for work in works if work is not None]
+    if not todo:
+        raise OptionError("Both sides have their results: there is nothing to compute.")
+    second = [with_only(work, tuple(range(min(top, len(work.source))))) for work in todo[1:]]
+    return join_estimates([estimate_run(work) for work in (todo[0], *second)])
 
 
 def side_options(chosen: Sequence[tuple[str, list[str]]], place: int, shared: dict[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import typer
 from dubium.choices import RANKING
 from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
+from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._tables import MOST_LISTED, exit_if_skipped, print_json, print_most_uncertain, row_json, say_size_taken
 from dubium.folder_lock import own_folder
 
@@ -52,9 +53,7 @@ def explain(
     engine: EngineName = "local",
     address: Address = None,
     fresh: o.Fresh = False,
-    estimate: Annotated[
-        bool, typer.Option("--estimate", rich_help_panel=o.RUNNING, help="Say what it will take, and do nothing.")
-    ] = False,
+    estimate: EstimateOnly = False,
     json: o.Json = False,
 ) -> None:
     """Score every image, explain the most uncertain ones, and write a page about them.
@@ -97,8 +96,7 @@ def explain(
     if estimate:
         from dubium.run.estimate import estimate_run
 
-        expected = estimate_run(open_work(settings))
-        print_json(expected.json()) if json else print(expected.sentence())
+        print_estimate(estimate_run(open_work(settings)), json=json)
         return
     with own_folder(folder), stage_bars(quiet=json) as progress:
         with executor_for(engine, address, settings.threads) as executor:

@@ -9,8 +9,8 @@ import typer
 from dubium.choices import DATASETS, SCALES
 from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
+from dubium.cli._estimate import print_estimate
 from dubium.cli._options import one_of, split_words
-from dubium.durations import duration_text
 from dubium.errors import OptionError
 from dubium.folder_lock import own_folder
 
@@ -35,6 +35,9 @@ def reproduce(
     dataset: Annotated[
         str | None, typer.Option(help="Only these, such as mnist,svhn.", **one_of("dataset", DATASETS))
     ] = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="Say what is left to do and what it will take, and do nothing.")
+    ] = False,
     show: Annotated[
         bool, typer.Option("--list", help="Show what is there and what is missing; compute nothing.")
     ] = False,
@@ -63,7 +66,16 @@ def reproduce(
     from dubium.executor import thread_count
     from dubium.reproduce.page import write_results_page
     from dubium.reproduce.readme import fill_readme
-    from dubium.reproduce.runner import DONE, check_data, entry_jobs, entry_names, job_status, measure_jobs, own_jobs
+    from dubium.reproduce.runner import (
+        DONE,
+        check_data,
+        entry_jobs,
+        entry_names,
+        estimate_jobs,
+        job_status,
+        measure_jobs,
+        own_jobs,
+    )
     from dubium.reproduce.study import Study
 
     lookup("table or figure", dict.fromkeys((ALL, PAGE, *entry_names())), name)
@@ -80,7 +92,13 @@ def reproduce(
         print_statuses(statuses)
         return
     check_data(statuses, scale)
-    print_estimate(statuses)
+    expected = estimate_jobs(statuses)
+    if estimate:
+        print_estimate(expected)
+        return
+    if expected.seconds is None or expected.seconds > LONG:
+        print_estimate(expected)
+        print("Killed, the same command goes on where it stopped.", flush=True)
     threads = threads_for(engine, threads) or torch.get_num_threads()
     with (
         own_folder(out),
@@ -133,17 +151,3 @@ def time_words(status: Any) -> str:
         return "not known"
     words = f"{status.seconds:.0f} s" if status.seconds < 120 else f"{status.seconds / 60:.0f} min"
     return words if status.state == "done" else f"about {words}"
-
-
-def print_estimate(statuses: "Sequence[JobStatus]") -> None:
-    """What is left to do: jobs, time and disk, where it is long."""
-    from dubium.reproduce.runner import DONE, disk_bytes
-
-    left = [status for status in statuses if status.state != DONE]
-    seconds = sum(status.seconds or 0 for status in left)
-    unknown = any(status.seconds is None for status in left)
-    if seconds > LONG or unknown:
-        time = "time not known" if unknown else f"about {duration_text(seconds)} of one core"
-        megabytes = disk_bytes([status.job for status in left]) / 2**20
-        print(f"{len(left)} of {len(statuses)} jobs to do: {time}, about {megabytes:.0f} MB on the disk.", flush=True)
-        print("Killed, the same command goes on where it stopped.", flush=True)

@@ -7,6 +7,7 @@ import typer
 
 from dubium.choices import DATASETS, SCALES
 from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
+from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._options import one_of, parse_numbers
 from dubium.errors import OptionError
 from dubium.option_text import parse_options
@@ -33,6 +34,7 @@ def train(
     device: Annotated[str | None, typer.Option(help="cpu or cuda; cuda by default where there is one.")] = None,
     engine: EngineName = "local",
     address: Address = None,
+    estimate: EstimateOnly = False,
     architecture: Annotated[str | None, typer.Option(rich_help_panel=RECIPE)] = None,
     option: Annotated[
         list[str] | None, typer.Option(help="An option of the architecture, as name=value.", rich_help_panel=RECIPE)
@@ -59,9 +61,6 @@ def train(
     std: Annotated[str | None, typer.Option(help="Of the channels.", rich_help_panel=RECIPE)] = None,
 ) -> None:
     """Train a posterior; the same command goes on where an interrupted one stopped."""
-    from dubium.cli._progress import training_bars
-    from dubium.training import train as train_posterior
-
     if posterior is not None:
         typer.echo("dubium: --posterior is now called --kind here; elsewhere it names networks of yours.", err=True)
         kind = posterior
@@ -76,11 +75,20 @@ def train(
     if jobs > 1 and engine != "local":
         raise OptionError(f"--jobs {jobs} is for --engine local; a cluster trains as many members as it has cores for.")
     threads = threads_for(engine, threads)
+    from dubium.cli._progress import training_bars
+    from dubium.training import train as train_posterior
+    from dubium.training.estimate import estimate_training
+    from dubium.training.train import plan_training
+
+    settings: dict[str, Any] = {
+        "posterior": kind, "members": members, "scale": scale, "seed": seed, "jobs": jobs, "threads": threads,
+        "device": device_for(engine, device), "changes": changes,
+    }  # fmt: skip
+    if estimate:
+        print_estimate(estimate_training(*plan_training(dataset, **settings), jobs=jobs))
+        return
     with executor_for(engine, address, threads) as executor, training_bars() as report:
-        record = train_posterior(
-            dataset, folder, posterior=kind, members=members, scale=scale, seed=seed, jobs=jobs, threads=threads,
-            device=device_for(engine, device), changes=changes, report=report, spread=executor,
-        )  # fmt: skip
+        record = train_posterior(dataset, folder, **settings, report=report, spread=executor)
     print(f"{folder}: {describe_training(record)}")
 
 

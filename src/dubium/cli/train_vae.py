@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._options import parse_numbers
 
 
@@ -20,10 +21,13 @@ def train_vae(
     images: Annotated[int | None, typer.Option(help="Train on so many images only.")] = None,
     seed: int = 0,
     threads: int | None = None,
+    estimate: EstimateOnly = False,
 ) -> None:
     """Train the VAE that clue, delta-clue and clue-path need; the same command goes on after an interruption."""
     from dubium.cli._progress import training_bars
     from dubium.training import train_vae as train_a_vae
+    from dubium.training.estimate import estimate_training
+    from dubium.training.vae import evidence_bound, plan_vae
 
     options = {"latent": latent, "hidden": parse_numbers(hidden, int)}
     changes = {
@@ -31,6 +35,10 @@ def train_vae(
         "epochs": epochs, "batch_size": batch_size, "lr": lr, "weight_decay": weight_decay, "images": images,
     }  # fmt: skip
     folder = out or Path("runs") / f"vae-{Path(dataset).stem}"
+    if estimate:
+        planned = plan_vae(dataset, seed=seed, threads=threads, changes=changes)
+        print_estimate(estimate_training(*planned, objective=evidence_bound))
+        return
     with training_bars() as report:
         record = train_a_vae(dataset, folder, seed=seed, threads=threads, changes=changes, report=report)
     print(f"{folder}: {record['test_loss']:.2f} nats per test image")

@@ -8,6 +8,7 @@ import typer
 
 from dubium.choices import RANKING
 from dubium.cli import _options as o
+from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._tables import exit_if_skipped, print_json, print_most_uncertain, row_json, say_size_taken
 from dubium.folder_lock import own_folder
 
@@ -34,6 +35,7 @@ def uncertainty(
     batch: o.Batch = 64,
     threads: o.Threads = None,
     fresh: o.Fresh = False,
+    estimate: EstimateOnly = False,
     json: o.Json = False,
 ) -> None:
     """Score images without explaining them: a forward pass each. With --json, one line per image, in their order."""
@@ -58,6 +60,11 @@ def uncertainty(
         batch=batch,
         threads=threads,
     )
+    if estimate:
+        from dubium.run.estimate import estimate_run
+
+        print_estimate(estimate_run(open_work(settings)), json=json)
+        return
     with TemporaryDirectory() as temporary:
         folder = out or Path(temporary)
         with own_folder(folder), stage_bars(quiet=json) as progress:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dubium.data.find import data_folders, find_files
 from dubium.errors import MissingExtraError, OptionError
+from dubium.estimate import Estimate
 from dubium.reproduce.dependencies import are_dependencies_same, job_dependencies
 from dubium.reproduce.entries import ENTRIES, Entry
 from dubium.reproduce.figures import FIGURES
@@ -89,13 +90,23 @@ def check_data(statuses: Sequence[JobStatus], scale: str) -> None:
             find_files(name, split, data_folders())
 
 
-def disk_bytes(jobs: Sequence[Job]) -> int:
-    """About what maps and curves of some jobs take: float32 maps of each image and method, and JSON curves."""
-    total = 0
-    for job in jobs:
-        images = int(job.options.get("images", 500))
-        total += images * 32 * 32 * 8 * max(1, len(job.methods) + len(job.arms) // 3)
-    return total
+def estimate_jobs(statuses: Sequence[JobStatus]) -> Estimate:
+    """What is left to do, for one core; times of jobs that were not measured are guesses."""
+    left = [status for status in statuses if status.state != DONE]
+    is_known = all(status.seconds is not None for status in left)
+    seconds = sum(status.seconds or 0.0 for status in left) if is_known else None
+    images = sum(job_images(status.job) for status in left)
+    task = f"{len(left)} of {len(statuses)} jobs to do, {images:,} images"
+    return Estimate(task, images, seconds=seconds, bytes=sum(disk_bytes(status.job) for status in left))
+
+
+def job_images(job: Job) -> int:
+    return int(job.options.get("images", 500))
+
+
+def disk_bytes(job: Job) -> int:
+    """About what maps and curves of a job take: float32 maps of each image and method, and JSON curves."""
+    return job_images(job) * 32 * 32 * 8 * max(1, len(job.methods) + len(job.arms) // 3)
 
 
 def measure_jobs(

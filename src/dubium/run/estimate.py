@@ -1,14 +1,13 @@
 """What a run will take, from its first images: nothing is written."""
 
-from dataclasses import asdict, dataclass
 from time import perf_counter
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dubium.durations import duration_text
 from dubium.errors import FileFormatError, OptionError
+from dubium.estimate import Estimate
 from dubium.executor import thread_count
 from dubium.run.job import explain_batch, make_row, read_input
 from dubium.run.work import Work
@@ -16,26 +15,6 @@ from dubium.run.work import Work
 TRIED = 2  # images that are explained for the estimate
 ROW_BYTES = 300  # of a row beside its arrays: path, scores, advice
 PARTS = 0.85  # of an array's bytes that compression leaves
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """Images of a run, forward passes for their scores, and about how many seconds and bytes it takes."""
-
-    images: int
-    explained: int
-    passes: int
-    seconds: float
-    bytes: int
-
-    def sentence(self) -> str:
-        return (
-            f"{self.images:,} images to score ({self.passes:,} forward passes), {self.explained:,} to explain: about "
-            f"{duration_text(self.seconds)} and {max(1, round(self.bytes / 1e6)):,} MB on disk."
-        )
-
-    def json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def estimate_run(work: Work) -> Estimate:
@@ -56,7 +35,9 @@ def estimate_run(work: Work) -> Estimate:
     size = count * numbers + explained * (PARTS * arrays + len(row.thumbnail or b""))
     scored = count if explained < count else 0
     seconds = (scored * scoring + explained * explaining) / len(x)
-    return Estimate(count, explained, count * len(work.posterior), seconds, round(size))
+    passes = count * len(work.posterior)
+    task = f"{count:,} images to score ({passes:,} forward passes), {explained:,} to explain"
+    return Estimate(task, count, passes, explained, seconds, round(size))
 
 
 def first_inputs(work: Work, count: int) -> tuple[list[Tensor], dict[str, Any]]:

@@ -65,6 +65,27 @@ def train(
         The training record: settings, accuracies, members that diverged.
     """
     out, report = Path(out), report or (lambda _event: None)
+    plan, data = plan_training(
+        dataset, posterior=posterior, members=members, scale=scale, seed=seed, jobs=jobs, threads=threads,
+        device=device, changes=changes,
+    )  # fmt: skip
+    with own_folder(out):
+        return run_plan(start_or_continue(out, plan), out, data, Workers(jobs, spread), report)
+
+
+def plan_training(
+    dataset: str,
+    *,
+    posterior: str,
+    members: int,
+    scale: str,
+    seed: int,
+    jobs: int,
+    threads: int | None,
+    device: str | None,
+    changes: Mapping[str, Any] | None,
+) -> tuple[Plan, Dataset]:
+    """What `train` is about to do, after its checks, and the training images."""
     kind = lookup("posterior", POSTERIOR_KINDS, posterior)
     data = load(dataset, "train")
     check_labels(data)
@@ -73,9 +94,7 @@ def train(
     recipe = TRAINERS[posterior].prepare_recipe(recipe_for(data, scale, changes or {}))
     threads = threads or max(1, torch.get_num_threads() // max(1, min(jobs, members)))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    plan = Plan(dataset, posterior, members, scale, recipe, seed, threads, dataset_fingerprint(data), device)
-    with own_folder(out):
-        return run_plan(start_or_continue(out, plan), out, data, Workers(jobs, spread), report)
+    return Plan(dataset, posterior, members, scale, recipe, seed, threads, dataset_fingerprint(data), device), data
 
 
 class Workers(NamedTuple):

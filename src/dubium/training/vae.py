@@ -45,6 +45,15 @@ def train_vae(
         The training record: settings, and the loss in nats per test image.
     """
     out, report = Path(out), report or (lambda _event: None)
+    plan, data = plan_vae(dataset, seed=seed, threads=threads, changes=changes)
+    with own_folder(out):
+        return run_vae_plan(start_or_continue(out, plan), out, data, report)
+
+
+def plan_vae(
+    dataset: str, *, seed: int, threads: int | None, changes: Mapping[str, Any] | None
+) -> tuple[Plan, Dataset]:
+    """What `train_vae` is about to do, after its checks, and the training images."""
     data = load(dataset, "train")
     channels, height, width = data.shape
     if height != width:
@@ -54,9 +63,7 @@ def train_vae(
     options = {**base.options, "channels": channels, "size": height, **changes.pop("options", {})}
     recipe = base.changed(options=options, **changes)
     threads = threads or torch.get_num_threads()
-    plan = Plan(dataset, "vae", 1, "paper", recipe, seed, threads, dataset_fingerprint(data))
-    with own_folder(out):
-        return run_vae_plan(start_or_continue(out, plan), out, data, report)
+    return Plan(dataset, "vae", 1, "paper", recipe, seed, threads, dataset_fingerprint(data)), data
 
 
 def run_vae_plan(plan: Plan, out: Path, data: Dataset, report: OnEvent) -> dict[str, Any]:

@@ -65,14 +65,23 @@ def train_cause_networks(
 def _train_cause_network(
     store: ShardStore, data: Dataset, recipe: Recipe, evaluation: Evaluation, member: int
 ) -> nn.Module:
-    assert data.labels is not None
-    seed, classes = seed_for(evaluation.seed, "causes", member), int(data.labels.max()) + 1
-    with temporary_seed(seed):
-        network = MaxBranchCNN(data.shape[0], min(data.shape[1:]), classes)
+    seed = seed_for(evaluation.seed, "causes", member)
+    network = new_cause_network(data, seed)
 
     def train() -> dict[str, Tensor]:
-        fit(network, data, recipe, seed=seed, objective=partial(classify_with_marks, classes=classes))
+        fit(network, data, recipe, seed=seed, objective=partial(classify_with_marks, classes=class_count(data)))
         return dict(network.state_dict())
 
     network.load_state_dict(store.compute_tensors(cause_network_shard(member), train))
     return network.eval()
+
+
+def new_cause_network(data: Dataset, seed: int) -> nn.Module:
+    """A network that has not been trained yet, for images and labels like these."""
+    with temporary_seed(seed):
+        return MaxBranchCNN(data.shape[0], min(data.shape[1:]), class_count(data))
+
+
+def class_count(data: Dataset) -> int:
+    assert data.labels is not None
+    return int(data.labels.max()) + 1
