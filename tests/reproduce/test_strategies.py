@@ -13,8 +13,11 @@ from dubium.reproduce.own_jobs import strategy_labels
 from dubium.reproduce.strategies import (
     STRATEGIES,
     Trial,
+    flat_objective,
     train_on_chosen_images,
     train_with_blurred_pixels,
+    train_with_cut_pixels,
+    train_with_flat_pixels,
     train_with_weights,
     two_copies_objective,
     weighted_objective,
@@ -77,11 +80,45 @@ def test_blurred_copies_differ_in_the_highest_pixels_only(watched, monkeypatch):
     top_row[:, 0, :] = 1.0
     found = SimpleNamespace(maps={"epistemic": top_row})
     monkeypatch.setattr(strategies, "explain", lambda *args, **options: found)
-    monkeypatch.setattr(strategies, "BLURRED", 8 / 64)
+    monkeypatch.setattr(strategies, "REPLACED", 8 / 64)
     train_with_blurred_pixels(trial())
     x, blurred = watched[0][0].images.chunk(2, 1)
     assert torch.equal(x[:, :, 1:], blurred[:, :, 1:])
     assert (x[:, :, 0] != blurred[:, :, 0]).all()
+
+
+def test_cut_copies_have_the_mean_in_the_highest_pixels_only(watched, monkeypatch):
+    top_row = torch.zeros(6, 8, 8)
+    top_row[:, 0, :] = 1.0
+    monkeypatch.setattr(strategies, "explain", lambda *args, **options: SimpleNamespace(maps={"epistemic": top_row}))
+    monkeypatch.setattr(strategies, "REPLACED", 8 / 64)
+    train_with_cut_pixels(trial())
+    x, cut = watched[0][0].images.chunk(2, 1)
+    assert torch.equal(x[:, :, 1:], cut[:, :, 1:])
+    assert torch.allclose(cut[:, :, 0], x.mean((2, 3))[..., None].expand(6, 1, 8))
+
+
+def test_the_controls_of_maps_are_random_and_do_not_ask_the_networks(watched, monkeypatch):
+    monkeypatch.setattr(strategies, "explain", None)
+    for train in (train_with_blurred_pixels, train_with_cut_pixels, train_with_flat_pixels):
+        train(trial(is_control=True))
+    weights = watched[-1][0].images[:, -1]
+    assert torch.allclose(weights.mean((1, 2)), torch.ones(6), atol=1e-5)
+
+
+def test_the_penalty_is_the_squared_gradient_of_each_image_times_its_weights():
+    x, labels = dataset(4).images, torch.tensor([0, 1, 0, 1])
+    weights = torch.rand(4, 1, 8, 8)
+    network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 2))
+    loss, right = flat_objective(network, torch.cat([x, weights], 1), labels)
+    logits = network(x)
+    errors = logits.softmax(1) - F.one_hot(labels, 2)  # the gradient of cross-entropy at the logits
+    slopes = (errors @ network[1].weight).view_as(x)
+    expected = F.cross_entropy(logits, labels) + strategies.PENALTY * (weights * slopes**2).sum((1, 2, 3)).mean()
+    assert torch.allclose(loss, expected)
+    assert right == (logits.argmax(1) == labels).sum()
+    loss.backward()
+    assert network[1].weight.grad.abs().sum() > 0
 
 
 def test_strategies_of_a_seed_share_their_ensemble(tmp_path, monkeypatch):
@@ -131,6 +168,7 @@ def test_each_image_is_one_of_its_two_copies():
 
 def test_every_strategy_has_its_control_in_the_table():
     assert strategy_labels() == (
-        "plain", "weights", "weights: control", "blur", "blur: control", "choice", "choice: control",
+        "plain", "weights", "weights: control", "blur", "blur: control", "cut", "cut: control",
+        "gradients", "gradients: control", "choice", "choice: control",
     )  # fmt: skip
     assert set(STRATEGIES) == {label.partition(":")[0] for label in strategy_labels()}

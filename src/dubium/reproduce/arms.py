@@ -4,11 +4,12 @@ from collections.abc import Sequence
 
 from dubium.reproduce.job import AttentionArm
 from dubium.reproduce.rows import ATTENTION_METHODS, PaperRow
+from dubium.training.attention import Space
 from dubium.types import Kind
 
 ALPHAS = tuple(round(0.2 * step, 1) for step in range(1, 11))
-STRENGTHS = (0.2, 2.0)
-SPACES = ("latent", "input-added")
+STRENGTHS = (0.2, 1.0, 2.0)
+SPACES: tuple[Space, ...] = ("latent", "input-added")
 CONTROLLED = ("ua-backprop", "random", "edges")
 """Maps whose attention is compared: of networks, and two that know nothing of them."""
 
@@ -49,11 +50,12 @@ def alpha_arms() -> list[AttentionArm]:
 
 def attention_arms() -> list[AttentionArm]:
     """Attention that reaches a quarter of alpha (`unit`), of networks' maps and of maps that know nothing."""
-    arms = [unit_arm(method, alpha, space) for space in SPACES for alpha in STRENGTHS for method in CONTROLLED]
+    arms = [unit_arm(name, alpha, space) for space in SPACES for alpha in STRENGTHS for name in CONTROLLED]
     return [AttentionArm("No attention"), *arms]
 
 
-def unit_arm(method: str, alpha: float, space: str) -> AttentionArm:
+def unit_arm(name: str, alpha: float, space: Space) -> AttentionArm:
     """Attention with maps divided by their highest value."""
-    label = f"{method}, unit, alpha {alpha:g}, {space}"
-    return AttentionArm(label, method, alpha=alpha, normalisation="unit", space=space)  # type: ignore[arg-type]
+    place = "image" if space == "input-added" else "features"
+    label = f"{name}, alpha {alpha:g}, {place}"
+    return AttentionArm(label, name, alpha=alpha, normalisation="unit", space=space)

@@ -16,7 +16,7 @@ from dubium.reproduce.networks import open_data, public_name, training_for
 from dubium.training.recipes import RECIPES
 
 SPLITS = ("train", "test")
-MEASURE_VERSIONS = {"properties": 1, "runtime": 1, "strategies": 1, "figure": 1}
+MEASURE_VERSIONS = {"properties": 1, "runtime": 1, "strategies": 2, "figure": 1}
 """Of measures that are no protocol: raised by hand when their numbers change."""
 
 

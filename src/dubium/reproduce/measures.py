@@ -10,7 +10,7 @@ from dubium.reproduce.mitigation import measure_mitigation
 from dubium.reproduce.networks import describe_networks
 from dubium.reproduce.properties import measure_properties
 from dubium.reproduce.runtime import measure_runtime
-from dubium.reproduce.strategies import measure_strategies
+from dubium.reproduce.strategy_trials import measure_strategies
 from dubium.reproduce.study import Study, prepare_evaluation
 
 Summary = dict[str, Any]

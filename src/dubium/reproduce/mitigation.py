@@ -34,7 +34,8 @@ from dubium.training.recipe import Recipe
 from dubium.types import Kind
 
 MEMBERS = 5
-RECIPE = ("batch_size", "lr")  # options of a job that change the recipe
+RECIPE = ("batch_size", "lr", "mean", "std")  # options of a job that change the recipe
+NETWORK = "network"  # the option that changes sizes of the network
 
 
 class Trials(NamedTuple):
@@ -55,7 +56,8 @@ def measure_mitigation(study: Study, job: Job) -> dict[str, Any]:
     """
     train, test = (open_data(job.dataset, split, study.scale) for split in ("train", "test"))
     options = training_options(study, job, train)
-    seeds = int(job.options.get("seeds", options.seeds))
+    first = int(job.options.get("first seed", 0))
+    seeds = range(first, first + int(job.options.get("seeds", options.seeds)))
     folder = study.folder / "evaluations" / f"mitigation-{job.dataset}-{job.shared_digest(study.scale, {})}"
     evaluation = arm_evaluation(study, job, train.sample(options.images), folder)
     settings = arm_settings(job, evaluation, options, dataset_fingerprint(test))
@@ -64,9 +66,9 @@ def measure_mitigation(study: Study, job: Job) -> dict[str, Any]:
         store = ShardStore.open(folder, settings)
         maps = arm_maps(evaluation, store, options.recipe, members_for(job))
         trials = Trials(store, evaluation.data, test, options.recipe, maps)
-        items = [(arm, seed) for seed in range(seeds) for arm in job.arms]
+        items = [(arm, seed) for seed in seeds for arm in job.arms]
         values = run_items(evaluation, partial(train_trial, trials), items, job.name)
-        settings |= {"seeds": seeds, "arms": [asdict(arm) for arm in job.arms]}
+        settings |= {"seeds": len(seeds), "first seed": first, "arms": [asdict(arm) for arm in job.arms]}
         return summarise_arms(job, settings, dict(zip(items, values, strict=True))).write(folder)
 
 
@@ -74,7 +76,7 @@ def summarise_arms(
     job: Job, settings: dict[str, Any], found: Mapping[tuple[AttentionArm, int], Mapping[str, Any]]
 ) -> EvaluationSummary:
     """Metrics of every arm over the seeds; a seed with which any arm diverged is left out for all."""
-    seeds = range(settings["seeds"])
+    seeds = list(dict.fromkeys(seed for _, seed in found))
     diverged = sorted({seed for (_, seed), values in found.items() if "diverged" in values})
     kept = [seed for seed in seeds if seed not in diverged]
     if not kept:
@@ -87,9 +89,11 @@ def summarise_arms(
 
 def training_options(study: Study, job: Job, data: Dataset) -> MitigationOptions:
     """The protocol's options at this scale with the job's changes, of which some change the recipe."""
-    given = {name: value for name, value in job.options.items() if name not in (*SEEDS, *RECIPE, "members")}
+    given = {name: value for name, value in job.options.items() if name not in (*SEEDS, *RECIPE, NETWORK, "members")}
     options = mitigation_options(study.scale, data, **given)
     changes = {name: job.options[name] for name in RECIPE if name in job.options}
+    if NETWORK in job.options:
+        changes["options"] = {**options.recipe.options, **job.options[NETWORK]}
     if not changes:
         return options
     return replace(options, recipe=options.recipe.changed(**changes, milestones=(), cycles=1))

@@ -46,8 +46,15 @@ def write_result(folder: Path, job: Job, summary: Mapping[str, Any], facts: Mapp
 
 
 def is_worth_keeping(first: str, second: str) -> bool:
-    """Whether one of two rows is a reference, or the other's control."""
-    return first in REFERENCES or second in REFERENCES or second == first + CONTROL or first == second + CONTROL
+    """Whether one of two rows is a reference or the other's control, or both are one setting with two sorts of maps.
+
+    >>> is_worth_keeping("edges, alpha 1, image", "random, alpha 1, image"), is_worth_keeping("Grad", "IG")
+    (True, False)
+    """
+    setting = first.partition(", ")[2]
+    is_one_setting = bool(setting) and setting == second.partition(", ")[2]
+    is_control = second == first + CONTROL or first == second + CONTROL
+    return first in REFERENCES or second in REFERENCES or is_control or is_one_setting
 
 
 def read_result(folder: Path, name: str) -> dict[str, Any] | None:

@@ -1,16 +1,15 @@
 """Other ways to use doubt in training, each against the same thing with scores or maps that know nothing.
 
-`weights`: more weight on doubtful images; its control shuffles the weights. `blur`: a copy of each image with its most
-doubtful pixels blurred takes the image's place half of the time; its control blurs random pixels. `choice`: half of the
-images are drawn, the others are chosen by the doubt of an ensemble trained on the first half; its control draws them.
-Every seed has images of its own, the same ones for all strategies.
+`weights`: more weight on doubtful images; its control shuffles the weights. `blur` and `cut`: a copy of each image with
+its most doubtful pixels blurred, or set to the image's mean, takes the image's place half of the time. `gradients`: the
+loss has a penalty on its own gradient at doubtful pixels. The controls of these three have random maps. `choice`: half
+of the images are drawn, the others are chosen by the doubt of an ensemble trained on the first half; its control draws
+them.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,28 +18,21 @@ from torch.nn import functional as F
 from dubium._explain import explain
 from dubium.data import Dataset
 from dubium.evaluation.metrics.blurring import pixel_ranks
-from dubium.evaluation.metrics.calibration import predictive_metrics
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.evaluation.metrics.scoring import scorer
-from dubium.evaluation.protocols.evaluation import Evaluation, run_items, shard_slices
+from dubium.evaluation.protocols.evaluation import shard_slices
 from dubium.evaluation.protocols.images import CHUNK
-from dubium.evaluation.protocols.mitigation_arm import arm_measurements
-from dubium.evaluation.shards import ShardName, ShardStore, arm_shard, file_name
-from dubium.evaluation.summary import EvaluationSummary
-from dubium.fingerprint import dataset_fingerprint
-from dubium.folder_lock import own_folder
-from dubium.reproduce.job import CONTROL, Job
-from dubium.reproduce.mitigation import training_options
-from dubium.reproduce.networks import open_data
-from dubium.reproduce.study import AUTO, Study
+from dubium.evaluation.shards import ShardName, ShardStore
+from dubium.reproduce.study import AUTO
 from dubium.seeds import seed_for
 from dubium.training.attention import mitigation_images
-from dubium.training.loop import Objective, dataset_logits, fit, network_for
+from dubium.training.loop import Objective, fit, network_for
 from dubium.training.recipe import Recipe
 
 MEMBERS, POOL = 3, 2000
 PASSES = 4  # of the method whose maps are used
-BLURRED, SIGMA = 0.15, 3.0  # part of the pixels, and how much they are blurred
+REPLACED, SIGMA = 0.15, 3.0  # part of the pixels that are blurred or cut out, and how much they are blurred
+PENALTY = 0.03  # on squared gradients
 PLAIN = "plain"
 
 
@@ -74,15 +66,28 @@ def train_with_weights(trial: Trial) -> nn.Module:
 
 def train_with_blurred_pixels(trial: Trial) -> nn.Module:
     """Half of the time an image has its most doubtful pixels blurred."""
+    return train_with_pixels_from(trial, gaussian_blur(trial.data.batch(slice(None)), [SIGMA])[0])
+
+
+def train_with_cut_pixels(trial: Trial) -> nn.Module:
+    """Half of the time an image has its most doubtful pixels set to its mean colour."""
     x = trial.data.batch(slice(None))
-    if trial.is_control:
-        maps = torch.rand(len(x), *x.shape[2:], generator=generator_of(trial))
-    else:
-        found = explain(data_ensemble(trial), x, method=AUTO, kinds="epistemic", passes=PASSES)
-        maps = found.maps["epistemic"]
-    chosen = (pixel_ranks(maps) < round(BLURRED * maps[0].numel()))[:, None]
-    blurred = torch.where(chosen, gaussian_blur(x, [SIGMA])[0], x)
-    return train_on(trial, replace(trial.data, images=torch.cat([x, blurred], 1)), two_copies_objective)
+    return train_with_pixels_from(trial, x.mean((2, 3), keepdim=True).expand_as(x))
+
+
+def train_with_pixels_from(trial: Trial, other: Tensor) -> nn.Module:
+    """Half of the time an image has its most doubtful pixels taken from the other version of it."""
+    x, maps = trial.data.batch(slice(None)), doubt_maps(trial)
+    chosen = (pixel_ranks(maps) < round(REPLACED * maps[0].numel()))[:, None]
+    stacked = torch.cat([x, torch.where(chosen, other, x)], 1)
+    return train_on(trial, replace(trial.data, images=stacked), two_copies_objective)
+
+
+def train_with_flat_pixels(trial: Trial) -> nn.Module:
+    """The loss shall not depend on doubtful pixels: a penalty on its gradient there."""
+    x, maps = trial.data.batch(slice(None)), doubt_maps(trial).clamp_min(0)
+    weights = maps / maps.mean((1, 2), keepdim=True).clamp_min(torch.finfo(maps.dtype).tiny)
+    return train_on(trial, replace(trial.data, images=torch.cat([x, weights[:, None]], 1)), flat_objective)
 
 
 def train_on_chosen_images(trial: Trial) -> nn.Module:
@@ -108,8 +113,24 @@ STRATEGIES: Mapping[str, Callable[[Trial], nn.Module]] = {
     PLAIN: train_plainly,
     "weights": train_with_weights,
     "blur": train_with_blurred_pixels,
+    "cut": train_with_cut_pixels,
+    "gradients": train_with_flat_pixels,
     "choice": train_on_chosen_images,
 }
+
+
+def doubt_maps(trial: Trial) -> Tensor:
+    """Epistemic maps of the trial's images (B, H, W), of networks trained on them; random ones for a control."""
+    x = trial.data.batch(slice(None))
+    if trial.is_control:
+        return torch.rand(len(x), *x.shape[2:], generator=generator_of(trial))
+
+    def compute() -> dict[str, Tensor]:
+        return dict(explain(data_ensemble(trial), x, method=AUTO, kinds="epistemic", passes=PASSES).maps)
+
+    shard = ShardName("maps", f"seed-{trial.seed}")
+    found = compute() if trial.store is None else trial.store.compute_tensors(shard, compute)
+    return found["epistemic"]
 
 
 def generator_of(trial: Trial) -> torch.Generator:
@@ -163,42 +184,11 @@ def two_copies_objective(network: nn.Module, stacked: Tensor, labels: Tensor) ->
     return F.cross_entropy(logits, labels), (logits.detach().argmax(1) == labels).sum()
 
 
-def measure_strategies(study: Study, job: Job) -> dict[str, Any]:
-    """Test accuracy and NLL of every strategy and control over the seeds."""
-    train, test = (open_data(job.dataset, split, study.scale) for split in ("train", "test"))
-    options = training_options(study, job, train)
-    folder = study.folder / "evaluations" / f"strategies-{job.dataset}-{job.shared_digest(study.scale, {})}"
-    fingerprints = {"data": dataset_fingerprint(train), "test data": dataset_fingerprint(test)}
-    settings = {"images": options.images, "recipe": options.recipe.to_json(), **fingerprints}
-    test = test if options.test_images is None else test.sample(options.test_images)
-    first = int(job.options.get("first seed", 0))
-    seeds = list(range(first, first + int(job.options["seeds"])))
-    items = [(label, seed) for seed in seeds for label in job.methods]
-    evaluation = Evaluation((), train, (), (), folder, on_step=study.on_step, executor=study.executor)
-    with own_folder(folder):
-        store = ShardStore.open(folder, settings)
-        run = partial(run_trial, store, test, options.recipe, options.images)
-        found = dict(zip(items, run_items(evaluation, run, items, job.name), strict=True))
-        by_label = {label: [found[label, seed] for seed in seeds] for label in job.methods}
-        measurements = {label: arm_measurements(values, None) for label, values in by_label.items()}
-        settings |= {"dataset": job.dataset, "seeds": len(seeds), "first seed": first}
-        summary = EvaluationSummary("strategies", settings, {"seed": seeds}, measurements, few_runs=True)
-        return summary.write(Path(folder))
-
-
-def run_trial(
-    store: ShardStore, test: Dataset, recipe: Recipe, images: int, evaluation: Evaluation, item: tuple[str, int]
-) -> dict[str, Any]:
-    """Test results of one strategy and seed, computed or read."""
-    label, seed = item
-    assert test.labels is not None
-    labels = test.labels
-
-    def compute() -> dict[str, float]:
-        order = torch.randperm(len(evaluation.data), generator=torch.Generator().manual_seed(seed))
-        data, pool = (evaluation.data.subset(rows) for rows in (order[:images], order[images : images + POOL]))
-        trial = Trial(data, pool, recipe, seed, label.endswith(CONTROL), store)
-        network = STRATEGIES[label.removesuffix(CONTROL)](trial)
-        return predictive_metrics(dataset_logits(network, test), labels)
-
-    return store.compute_values(arm_shard(file_name(label), seed), compute)
+def flat_objective(network: nn.Module, stacked: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Cross-entropy, and the squares of its gradient times the weight of each pixel, which is the last channel."""
+    x, weights = stacked[:, :-1].detach().requires_grad_(), stacked[:, -1:]
+    logits = network(x)
+    losses = F.cross_entropy(logits, labels, reduction="none")
+    (slopes,) = torch.autograd.grad(losses.sum(), x, create_graph=True)
+    penalty = (weights * slopes.square()).sum((1, 2, 3)).mean()
+    return losses.mean() + PENALTY * penalty, (logits.detach().argmax(1) == labels).sum()
