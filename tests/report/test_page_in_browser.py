@@ -16,7 +16,7 @@ SMALLEST = 130  # pixels a side that a map had; more is asked for
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     run = {"run": piles.posterior(folder / "posterior")}
-    for name in ("a", "grad"):
+    for name in ("a", "grad", "auto"):
         settings = Settings(run, {"dataset": piles.arrays(folder / "images.npz")}, top=5)
         settings = settings if name == "a" else Settings(run, settings.images, top=5, method=name)
         explain_dataset(open_work(settings), folder / name)
@@ -120,3 +120,18 @@ def test_a_strip_is_no_line(out, open_page):
         boxes = [stage.bounding_box() for stage in stages]
         assert min(box["height"] for box in boxes) >= 40
         assert min(box["width"] for box in boxes) > 300
+
+
+def test_what_lowers_the_doubt_unfolds_and_grows_beside_its_image(out, open_page):
+    page = open_page(write_page(out / "auto").as_uri())
+    card = page.locator(".card").first
+    stage = card.locator(".lowering .epistemic .stage")
+    assert not stage.is_visible()
+    card.locator(".lowering summary").click()
+    assert stage.is_visible()
+    stage.click()
+    shown = page.locator("dialog figcaption").all_text_contents()
+    assert shown == ["12 × 12 pixels", "lowers epistemic"]
+    phone = open_page(write_page(out / "auto").as_uri(), 390)
+    phone.locator(".lowering summary").first.click()
+    assert phone.evaluate("document.documentElement.scrollWidth") <= 390

@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping
 from html import escape
 from pathlib import PurePath
 
+from jaxtyping import Float
+from torch import Tensor
+
 from dubium.advice import NOTHING
 from dubium.figures import picture
 from dubium.report.exports.review import row_advice
@@ -14,11 +17,13 @@ from dubium.report.layers import (
     image_variable,
     is_strip,
     kind_layer,
+    lowering_layer,
     size_words,
     stage_html,
 )
 from dubium.report.outlines import first_kind, outlines_svg, percent, places_text
 from dubium.report.pictures import drawn_map, img_element, likely_classes, row_image
+from dubium.run.signed import lowering_row
 from dubium.run.store import Row
 
 Namer = Callable[[int], str]
@@ -108,7 +113,22 @@ def maps_html(row: Row, smooth: float = 0.0) -> str:
         caption = f"<figcaption>contrast <b>{percent(contrast.shared)} shared</b></figcaption>"
         parts.append(f'<figure class="contrast">{stage}{caption}</figure>')
     names = ["maps", *["both"] * (contrast is not None), *["strips"] * is_strip(size)]
-    return f'<div class="{" ".join(names)}">{"".join(parts)}</div>'
+    return f'<div class="{" ".join(names)}">{"".join(parts)}</div>{lowering_html(row, image, smooth)}'
+
+
+def lowering_html(row: Row, image: Float[Tensor, "C H W"], smooth: float = 0.0) -> str:
+    """What lowers the doubt, by kind, folded: most readers look for what raises it. Empty without signed maps."""
+    lowering = lowering_row(row)
+    if lowering is None:
+        return ""
+    size = image.shape[1], image.shape[2]
+    figures = "".join(
+        f'<figure class="{kind}">{stage_html(size, lowering_layer(lowering, image, kind, smooth), under=True)}'
+        f"<figcaption>lowers {kind}</figcaption></figure>"
+        for kind in lowering.stored_maps()
+    )
+    maps = f'<div class="maps{" strips" * is_strip(size)}">{figures}</div>'
+    return f'<details class="lowering"><summary>What lowers the doubt</summary>{maps}</details>'
 
 
 def methods_html(methods: Mapping[str, Row], smooth: float = 0.0) -> str:

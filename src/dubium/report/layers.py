@@ -43,9 +43,19 @@ def size_words(size: Sequence[int]) -> str:
 
 def kind_layer(row: Row, image: Image, kind: str, smooth: float = 0.0) -> str:
     """The layer of one kind's map."""
-    drawn, score = drawn_map(row, kind, smooth), getattr(row, kind)
-    alt = f"{kind.capitalize()} uncertainty over image {row.id}: {score:.3f} nats, most at the "
-    return img_element(map_layer(resize_image(drawn[None], image.shape[1:])[0]), alt + place_of_peak(drawn.numpy()))
+    words = f"{kind.capitalize()} uncertainty over image {row.id}: {getattr(row, kind):.3f} nats"
+    return map_element(drawn_map(row, kind, smooth), image, words)
+
+
+def lowering_layer(row: Row, image: Image, kind: str, smooth: float = 0.0) -> str:
+    """The layer of what lowers one kind; the maps of `row` say it."""
+    return map_element(drawn_map(row, kind, smooth), image, f"What lowers {kind} uncertainty over image {row.id}")
+
+
+def map_element(drawn: Float[Tensor, "h w"], image: Image, words: str) -> str:
+    """A map at the image's size, with words that say what it is and where it is highest."""
+    layer = map_layer(resize_image(drawn[None], image.shape[1:])[0])
+    return img_element(layer, f"{words}, most at the {place_of_peak(drawn.numpy())}")
 
 
 @dataclass(frozen=True)

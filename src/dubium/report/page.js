@@ -15,7 +15,7 @@ const enlarge = event => {  // the map and its image, side by side; the address 
   if (!stage) return;
   event.preventDefault();  // or the same Enter closes what it opens
   const card = stage.closest(".card"), maps = stage.closest(".maps"), beside = larger.querySelector("div");
-  const figures = new Set([maps.querySelector(".plain"), stage.closest("figure")]);
+  const figures = new Set([card.querySelector(".plain"), stage.closest("figure")]);
   beside.className = maps.className;
   beside.replaceChildren(...[...figures].map(figure => figure.cloneNode(true)));
   larger.style.cssText = card.style.cssText;

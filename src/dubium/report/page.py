@@ -25,6 +25,7 @@ from dubium.report.summary import MeanMap, RunSummary, summarise_results
 from dubium.report.tables import settings_table, skipped_table
 from dubium.report.what_to_do import what_to_do_section
 from dubium.run.about import check_whole_about
+from dubium.run.signed import rows_with_signs
 from dubium.run.store import Results, Row, open_results
 from dubium.types import KINDS
 
@@ -83,8 +84,8 @@ def run_page(
     summary, mean, cards = summarise_results(results), MeanMap(), dict[int, str]()
     ranks = results.ranks(first, gallery) if results.explained else {}
     most = max((max(table["total"]) for table in results.columns(["total"], results.explained)), default=0) or log(2)
-    others = {} if beside is None else {image_key(row): row for row in beside.rows(beside.explained)}
-    for row in results.rows(results.explained):
+    others = {} if beside is None else {image_key(row): row for row in rows_with_signs(beside)}
+    for row in rows_with_signs(results):
         mean.add(row)
         if row.id in ranks:
             methods = {settings["method"]: row}

@@ -12,6 +12,7 @@ from dubium.folder_lock import own_folder
 from dubium.reading import read_json
 from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import open_shard
+from dubium.run.signed import FOLDER as SIGNED
 from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, check_shard, open_results, read_about, read_rows
 from dubium.run.work import Work
 
@@ -82,7 +83,7 @@ def claim_folder(out: Path, work: Work, fresh: bool) -> None:
         check_recorded(out, there, here, advice=advice)
         check_same_settings(out, {name: there.get(name) for name in CLAIM}, here, advice=advice)
         return
-    for folder in (out / FOLDER, out / SCORES):
+    for folder in (out / FOLDER, out / SCORES, out / SIGNED):
         for file in (*folder.glob(f"{EXPLAINED}-*.parquet"), *folder.glob(f"{SCORED}-*.parquet")):
             file.unlink()
     write_json(out / FILE, {**here, "shards": None})

@@ -3,6 +3,7 @@
 import io
 import warnings
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Literal
@@ -23,6 +24,7 @@ from dubium.figures import picture
 from dubium.kinds import KINDS
 from dubium.run.region_rows import make_region_rows
 from dubium.run.shard import ShardWriter, open_shard
+from dubium.run.signed import signed_row, signed_shard
 from dubium.run.store import Row
 from dubium.run.work import PosteriorOnDevice, Work
 from dubium.types import Images
@@ -52,11 +54,15 @@ def run_job(work: Work, job: ShardJob, report: Report) -> None:
             last = monotonic()
             report((job.file, images))
 
-    with open_shard(job.file, work.about) as shard, warnings.catch_warnings():
+    with ExitStack() as files, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The posterior has one network")
+        shard, signed = files.enter_context(open_shard(job.file, work.about)), None
         for start in range(0, len(job.indices), work.settings.batch):
             for row in batch_rows(work, job, start, shard, tell):
                 shard.add(row)
+                if row.signed:  # this file is whole before the shard is, which says that the job is done
+                    signed = signed or files.enter_context(open_shard(signed_shard(job.file), work.about))
+                    signed.add(signed_row(row))
     report((job.file, float(len(job.indices))))
 
 
@@ -134,8 +140,10 @@ def make_row(explanation: Explanation, place: int, facts: dict[str, Any]) -> Row
     confidence = float(explanation.probs[place, prediction])
     size, box = (facts["image_height"], facts["image_width"]), facts["seen"]
     maps = {kind: by_image[place] for kind, by_image in explanation.maps.items()}
+    signed = {kind: by_image[place] for kind, by_image in explanation.extras.get("signed", {}).items() if kind in maps}
     if explanation.input_shape[2] * explanation.input_shape[3] > size[0] * size[1]:
-        maps, box = {kind: place_map(values, size, box) for kind, values in maps.items()}, (0, 0, *size)
+        maps, signed = ({kind: place_map(found[kind], size, box) for kind in found} for found in (maps, signed))
+        box = 0, 0, *size
     height, width = next((tuple(values.shape) for values in maps.values()), size)
     stored: dict[str, Any] = dict.fromkeys(f"map_{kind}" for kind in KINDS)
     stored |= {f"map_{kind}": values.float().numpy(force=True) for kind, values in maps.items()}
@@ -151,4 +159,5 @@ def make_row(explanation: Explanation, place: int, facts: dict[str, Any]) -> Row
         width=width,
         regions=make_region_rows(maps, size, box) if maps else None,
         advice=advice.name,
+        signed={kind: values.float().numpy(force=True) for kind, values in signed.items()} or None,
     )

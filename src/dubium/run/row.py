@@ -20,7 +20,8 @@ class Row:
     `id` is the image's place in its source, `path` its file if it has one, `label` and `prediction` index the classes.
     Stored maps are (height, width), None where they were not asked for, and lie on the part `seen` of the image: (top,
     left, bottom, right), all of it in results of earlier versions. `thumbnail` is a PNG. `regions` are those of all
-    maps, `advice` is a name of `dubium.advice.ADVICE`; both are None in results of the first version.
+    maps, `advice` is a name of `dubium.advice.ADVICE`; both are None in results of the first version. `signed` are maps
+    by kind of what raises and what lowers the doubt, of methods that have them; they are stored beside the results.
     """
 
     id: int
@@ -43,6 +44,7 @@ class Row:
     image_height: int = 0  # the map's, if not given
     image_width: int = 0
     seen: Box = (0, 0, 0, 0)
+    signed: dict[str, Array] | None = None
 
     def __post_init__(self) -> None:
         if not self.image_height:
