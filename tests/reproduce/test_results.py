@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from dubium.reproduce.page import results_page
+from dubium.reproduce.readme import readme_lines
+
 RESULTS = Path(__file__).parents[2] / "results" / "cpu"
 FILES = sorted(RESULTS.glob("*.json"))
 ABSOLUTE = re.compile(r'(?:^|[\s"\'(=])(?:/[\w.-]+){2,}|[A-Za-z]:\\\\')
@@ -36,6 +39,13 @@ def test_a_public_ensemble_has_its_architecture_and_accuracy(file):
         assert about["architecture"]
         assert 0 < about["test"]["accuracy"] < 1
         assert about.get("sha256") or json.loads(file.read_text())["settings"]["weights"]
+
+
+def test_the_page_and_the_readmes_table_are_those_that_follow_from_the_results():
+    page = RESULTS.parents[1] / "docs" / "results.md"
+    assert page.read_text() == results_page(page, RESULTS, "cpu")
+    readme = (RESULTS.parents[1] / "README.md").read_text()
+    assert "\n".join(readme_lines(RESULTS, "cpu")) in readme
 
 
 def test_pictures_are_small():

@@ -7,6 +7,7 @@ from dubium.reproduce.rows import ATTENTION_METHODS, PaperRow
 from dubium.training.attention import Space
 from dubium.types import Kind
 
+NO_ATTENTION = "No attention"
 ALPHAS = tuple(round(0.2 * step, 1) for step in range(1, 11))
 STRENGTHS = (0.2, 1.0, 2.0)
 SPACES: tuple[Space, ...] = ("latent", "input-added")
@@ -19,7 +20,7 @@ def row_arms(arms: Sequence[AttentionArm]) -> dict[str, PaperRow]:
     return {arm.label: PaperRow(arm.label) for arm in arms}
 
 
-def method_arms(scale: str, none: str = "No attention") -> list[AttentionArm]:
+def method_arms(scale: str, none: str = NO_ATTENTION) -> list[AttentionArm]:
     """The attention of the paper with the maps of each method, and none."""
     return [*(AttentionArm(name, text) for name, text in ATTENTION_METHODS[scale].items()), AttentionArm(none)]
 
@@ -51,7 +52,7 @@ def alpha_arms() -> list[AttentionArm]:
 def attention_arms() -> list[AttentionArm]:
     """Attention that reaches a quarter of alpha (`unit`), of networks' maps and of maps that know nothing."""
     arms = [unit_arm(name, alpha, space) for space in SPACES for alpha in STRENGTHS for name in CONTROLLED]
-    return [AttentionArm("No attention"), *arms]
+    return [AttentionArm(NO_ATTENTION), *arms]
 
 
 def unit_arm(name: str, alpha: float, space: Space) -> AttentionArm:

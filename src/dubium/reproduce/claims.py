@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from dubium.reproduce.cells import label_among, signed_text
 from dubium.reproduce.entries import ENTRIES
@@ -111,23 +111,31 @@ def judge_claim(claim: Claim, dataset: str, results: Path, scale: str) -> Iterat
                 yield Judgement(*found, paper, tag)
 
 
-def paired_difference(content: Mapping[str, Any], a: str, b: str, metric: str) -> tuple[float, float, float] | None:
+class Difference(NamedTuple):
+    """Of two rows, with the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def paired_difference(content: Mapping[str, Any], a: str, b: str, metric: str) -> Difference | None:
     """`a - b` on the same images or seeds, with the interval that the evaluation computed."""
     for row in content["comparisons"]:
         if row["metric"] == metric and {row["a"], row["b"]} == {a, b}:
             sign = 1 if row["a"] == a else -1
             low, high = sorted((sign * row["low"], sign * row["high"]))
-            return sign * row["difference"], low, high
+            return Difference(sign * row["difference"], low, high)
     return None
 
 
-def interval_gap(first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> tuple[float, float, float] | None:
+def interval_gap(first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> Difference | None:
     """The difference of two numbers, from the far ends of their intervals: wider than a paired interval."""
     a = next((found for name, found in first.items() if name.partition("/")[0] == metric), None)
     b = next((found for name, found in second.items() if name.partition("/")[0] == metric), None)
     if a is None or b is None:
         return None
-    return a["value"] - b["value"], a["low"] - b["high"], a["high"] - b["low"]
+    return Difference(a["value"] - b["value"], a["low"] - b["high"], a["high"] - b["low"])
 
 
 def verdict_lines(results: Path, scale: str, titles: Mapping[str, str]) -> Iterator[str]:
@@ -142,7 +150,10 @@ def verdict_lines(results: Path, scale: str, titles: Mapping[str, str]) -> Itera
             if not judged:
                 found[UNMEASURED].setdefault(claim.words, []).append(titles[dataset])
     for words, claims in found.items():
-        if claims:
+        if words == VERDICTS["cannot be told"] and claims:
+            count = sum(len(where) for where in claims.values())
+            yield f"- **{words}**: the other {count}; the table below has them all."
+        elif claims:
             text = "; ".join(f"{claim} ({', '.join(where)})" for claim, where in claims.items())
             yield f"- **{words}**: {text}."
 

@@ -5,7 +5,8 @@ from os.path import relpath
 from pathlib import Path
 
 from dubium.files import write_atomically
-from dubium.reproduce.cells import TableGroup, entry_groups, number_text, ours_text
+from dubium.reproduce.answers import answer_lines
+from dubium.reproduce.cells import TableGroup, entry_groups, number_text
 from dubium.reproduce.entries import ENTRIES, Entry
 from dubium.reproduce.figures import CAPTIONS, FIGURES
 from dubium.reproduce.findings import METRICS, finding_lines, group_title
@@ -13,6 +14,7 @@ from dubium.reproduce.paper import average_gaps, read_paper
 from dubium.reproduce.result import read_result
 from dubium.reproduce.schemes import SCHEMES
 from dubium.reproduce.sources import source_line
+from dubium.reproduce.trials import trial_table
 
 HEAD = """# The paper's tables and figures, measured again
 
@@ -39,6 +41,11 @@ WORDS = {
 
 def write_results_page(page: Path, results: Path, scale: str) -> None:
     """Write the whole page from the results that are there."""
+    write_atomically(page, results_page(page, results, scale))
+
+
+def results_page(page: Path, results: Path, scale: str) -> str:
+    """The text of the page; links in it are relative to where it will be."""
     groups = {name: entry_groups(entry, results, scale) for name, entry in ENTRIES.items()}
     cells = measured_cells([group for found in groups.values() for group in found])
     head = HEAD.format(
@@ -51,12 +58,12 @@ def write_results_page(page: Path, results: Path, scale: str) -> None:
         rows=sum(measured_rows(cells).values()),
         all_rows=len(measured_rows(cells)),
     )
-    lines = [head, *finding_lines(results, scale)]
+    lines = [head, *answer_lines(results, scale), *finding_lines(results, scale)]
     for name in sorted(ENTRIES, key=paper_place):
         lines += entry_lines(ENTRIES[name], groups[name], page, results, scale)
     lines += figure_lines(page, results, scale)
     lines += ["## Averages that do not follow", "", *misprint_lines(), ""]
-    write_atomically(page, "\n".join(lines))
+    return "\n".join(lines)
 
 
 def measured_cells(groups: list[TableGroup]) -> dict[tuple[str, ...], bool]:
@@ -87,7 +94,7 @@ def paper_place(name: str) -> int:
 def entry_lines(entry: Entry, groups: list[TableGroup], page: Path, results: Path, scale: str) -> Iterator[str]:
     """The tables of one entry."""
     if not entry.tables:
-        yield from own_entry_lines(entry, results, scale)
+        yield from own_entry_lines(entry, page, results, scale)
     for name in entry.tables:
         table = read_paper()["tables"][name]
         yield f"## {table['where']}: {table['title'][0].lower()}{table['title'][1:]}\n"
@@ -144,23 +151,21 @@ def average_lines(name: str, groups: list[TableGroup]) -> Iterator[str]:
     yield ""
 
 
-def own_entry_lines(entry: Entry, results: Path, scale: str) -> Iterator[str]:
+def own_entry_lines(entry: Entry, page: Path, results: Path, scale: str) -> Iterator[str]:
     """A table that the paper does not have."""
     rows = entry.own(scale)
     if not rows:
         return
     yield f"## Ours: {OWN_TITLES[entry.name]}\n"
     for job in entry.jobs(scale):
-        yield f"### {group_title(job.dataset)}{', fresh seeds' * job.name.endswith('again')}\n"
+        is_again = job.name.endswith("again")
+        yield f"### {group_title(job.dataset)}{', fresh seeds' * is_again}\n"
         content = read_result(results, job.name)
-        if content is None:
-            yield f"Not reached in the time: `dubium reproduce {entry.name} --scale {scale} --dataset {job.dataset}`.\n"
+        if content is not None:
+            yield from (*trial_table(content), "", source_line(content, page, results), "")
             continue
-        yield "| | accuracy | NLL |"
-        yield "|---|---|---|"
-        for label, found in content["results"].items():
-            yield f"| *{label}* | {ours_text(found['accuracy'])} | {ours_text(found['nll'])} |"
-        yield ""
+        reason = "Only needed where something helps on the first seeds" if is_again else "Not reached in the time"
+        yield f"{reason}: `dubium reproduce {entry.name} --scale {scale} --dataset {job.dataset}`.\n"
 
 
 def figure_lines(page: Path, results: Path, scale: str) -> Iterator[str]:

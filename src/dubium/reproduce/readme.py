@@ -22,6 +22,6 @@ def fill_readme(readme: Path, results: Path, scale: str) -> None:
 
 def readme_lines(results: Path, scale: str) -> list[str]:
     """A short table for a README: how many claims reproduce, and ranks in the first metric of each protocol."""
-    head, rule, *lines = rank_table(results, scale)
+    head, rule, *lines = rank_table(results, scale, with_others=False)
     kept = [line for line in lines if METRICS["murr@2%"] in line or METRICS["iou"] in line]
     return [verdict_counts(results, scale), "", head, rule, *kept]

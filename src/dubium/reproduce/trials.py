@@ -1,0 +1,118 @@
+"""What the trials of attention and of other uses of doubt say: each arm against none of it and against its controls."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dubium.reproduce.arms import CONTROLLED, NO_ATTENTION
+from dubium.reproduce.cells import number_text, ours_text, signed_text
+from dubium.reproduce.claims import Difference, paired_difference
+from dubium.reproduce.job import CONTROL
+from dubium.reproduce.strategies import PLAIN
+
+METRIC = "accuracy"
+
+
+@dataclass(frozen=True)
+class TrialArm:
+    """Accuracy of one way to train minus that without any of it, and minus that of each of its controls."""
+
+    label: str
+    against_none: Difference
+    against_controls: tuple[Difference, ...]
+
+    @property
+    def is_above_none(self) -> bool:
+        return self.against_none.low > 0
+
+    @property
+    def helps(self) -> bool:
+        """Above plain training and above all controls, by intervals that exclude zero."""
+        return self.is_above_none and all(found.low > 0 for found in self.against_controls)
+
+
+def compare_arms(content: Mapping[str, Any]) -> list[TrialArm]:
+    """All arms of a result but plain training, in its order."""
+    labels = list(content["results"])
+    none = NO_ATTENTION if NO_ATTENTION in labels else PLAIN
+    found = []
+    for label in labels:
+        against_none = paired_difference(content, label, none, METRIC)
+        if against_none is not None:
+            pairs = (paired_difference(content, label, other, METRIC) for other in arm_controls(label, labels))
+            found.append(TrialArm(label, against_none, tuple(pair for pair in pairs if pair is not None)))
+    return found
+
+
+def arm_controls(label: str, labels: Sequence[str]) -> list[str]:
+    """The same thing with maps or scores that know nothing of the networks; none for a control.
+
+    >>> arm_controls("blur", ["plain", "blur", "blur: control"])
+    ['blur: control']
+    """
+    method, _, setting = label.partition(", ")
+    own, *others = CONTROLLED
+    names = [f"{name}, {setting}" for name in others] if method == own else [label + CONTROL]
+    return [name for name in names if name in labels]
+
+
+def is_control(label: str) -> bool:
+    """Whether an arm's maps or scores know nothing of the networks."""
+    return label.endswith(CONTROL) or label.partition(", ")[0] in CONTROLLED[1:]
+
+
+def trial_table(content: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each arm; controls in italics."""
+    compared = {arm.label: arm for arm in compare_arms(content)}
+    yield "| | accuracy (%) | minus none of it, points | minus each control, points | NLL |"
+    yield "|---|---|---|---|---|"
+    for label, found in content["results"].items():
+        arm = compared.get(label)
+        accuracy = {name: 100 * value for name, value in found[METRIC].items()}
+        cells = [
+            f"*{label}*" if is_control(label) else label,
+            ours_text(accuracy),
+            points_text(arm.against_none) if arm else "",
+            "; ".join(points_text(each) for each in arm.against_controls) if arm else "",
+            ours_text(found["nll"]),
+        ]
+        yield "| " + " | ".join(cells) + " |"
+
+
+def attention_sentence(title: str, content: Mapping[str, Any]) -> str:
+    """How many arms with the networks' maps, and how many controls, are above no attention."""
+    arms = compare_arms(content)
+    own, controls = ([arm for arm in arms if is_control(arm.label) is wanted] for wanted in (False, True))
+    best = max(own, key=lambda arm: arm.against_none.value)
+    return (
+        f"{title} ({content['settings']['seeds']} seeds, {plain_text(content, NO_ATTENTION)} without): "
+        f"{count_above(own)} of {len(own)} with UA-Backprop's maps are above none by an interval that excludes zero, "
+        f"{count_above(controls)} of {len(controls)} with random maps or edges; "
+        f"{sum(arm.helps for arm in own)} are above none and both controls. "
+        f"Highest: {best.label.partition(', ')[2]}, {points_text(best.against_none)}"
+    )
+
+
+def strategy_sentence(title: str, content: Mapping[str, Any]) -> str:
+    """Every strategy minus its control and minus plain training."""
+    arms = [arm for arm in compare_arms(content) if arm.against_controls]
+    words = [
+        f"{f'**{arm.label}**' if arm.helps else arm.label} {points_text(arm.against_controls[0])}"
+        f" (minus plain {points_text(arm.against_none)})"
+        for arm in arms
+    ]
+    return f"{title} ({content['settings']['seeds']} seeds, {plain_text(content, PLAIN)} plain): {'; '.join(words)}"
+
+
+def plain_text(content: Mapping[str, Any], label: str) -> str:
+    return f"{number_text(100 * content['results'][label][METRIC]['value'])} %"
+
+
+def count_above(arms: Sequence[TrialArm]) -> int:
+    return sum(arm.is_above_none for arm in arms)
+
+
+def points_text(found: Difference) -> str:
+    """A difference of accuracies in points of per cent, with its interval."""
+    value, low, high = (signed_text(100 * number, 2) for number in found)
+    return f"{value} [{low}, {high}]"
