@@ -135,3 +135,25 @@ def test_what_lowers_the_doubt_unfolds_and_grows_beside_its_image(out, open_page
     phone = open_page(write_page(out / "auto").as_uri(), 390)
     phone.locator(".lowering summary").first.click()
     assert phone.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+def test_fingers_find_what_can_be_touched(out, browser):
+    page = browser.new_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page.goto(write_page(out / "a").as_uri())
+    touched = page.locator(".controls label:visible, select:visible, summary:visible, .card small a:visible").all()
+    assert len(touched) > 8
+    assert all(found.bounding_box()["height"] >= 40 for found in touched)
+    page.close()
+
+
+def test_a_long_file_name_does_not_squeeze_the_prediction(out, open_page, tmp_path):
+    name = "a very long name of a picture that somebody took in the mountains (copy 3).png"
+    Image.new("RGB", (28, 28)).save(tmp_path / name)
+    run = {"run": str(out / "posterior")}
+    explain_dataset(open_work(Settings(run, {"files": [str(tmp_path)]})), tmp_path / "out")
+    page = open_page(write_page(tmp_path / "out").as_uri(), 390)
+    heading, origin = (page.locator(f".card header {tag}").bounding_box() for tag in ("h3", "small"))
+    assert heading["height"] < 30  # one line
+    assert origin["y"] >= heading["y"] + heading["height"] - 1
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert "1 image was shown to" in page.locator(".lead").first.inner_text()

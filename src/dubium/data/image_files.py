@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from jaxtyping import Float
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 from torch import Tensor
 
 from dubium.errors import DataNotFoundError, FileFormatError
@@ -93,6 +93,8 @@ def open_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Image.Ima
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise FileFormatError(f"{name} has too many pixels to be an honest image ({error}).") from error
+    except UnidentifiedImageError as error:  # its text names an object of Python's
+        raise FileFormatError(f"{name} is damaged or not an image (of no known format).") from error
     except Exception as error:  # damaged images raise nearly anything
         raise FileFormatError(f"{name} is damaged or not an image ({error}).") from error
 

@@ -44,15 +44,13 @@ def causes_section(results: Results, kind: str, name: Namer) -> str:
 def causes_lead(found: Groups) -> str:
     """What the groups are, and how far to trust them."""
     count, others = len(found.groups), found.others
-    text = (
-        f"{count} group{'s' * (count != 1)} of images with doubt between the same classes at the same place, which is "
-    )
-    text += "named by where a group has more of its doubt than all images together. "
+    text = f"{count} group{'s' * (count != 1)} of images that are doubtful between the same classes at the same place, "
+    text += "the one where the group has more of its doubt than all images together. "
     text += f"{others:,} image{'s are' if others != 1 else ' is'} in no group. " if others else ""
     text += (
-        f"Stability: {found.stability:.2f} (adjusted Rand index over {DRAWS} bootstrap draws; 1 is always the same, "
+        f"How stable the groups are when images are drawn again: {found.stability:.2f} (1: always the same, 0: as by "
     )
-    text += "0 is chance)."
+    text += f"chance; adjusted Rand index over {DRAWS} draws)."
     return text + (f" The {SHOWN} largest are shown." if count > SHOWN else "")
 
 
@@ -87,5 +85,5 @@ def group_numbers(group: Group, members: list[Row], kind: str) -> str:
     right = [row.label == row.prediction for row in members if row.label is not None]
     text = f"On average {percent(group.chances[0])} and {percent(group.chances[1])}, {scores:.2f} nats {kind}"
     text += f", {sum(right)} of {len(right)} right" if right else ""
-    stable = f"found again to {percent(group.stability)}" + (" (unstable)" if group.stability < UNSTABLE else "")
+    stable = f"stability {percent(group.stability)}" + (" (unstable)" if group.stability < UNSTABLE else "")
     return f"{text}; {stable}."

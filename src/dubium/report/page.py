@@ -166,10 +166,11 @@ def lead_text(results: Results, summary: RunSummary, beside: Results | None) -> 
     settings, members = about["settings"], about["posterior"]["members"]
     networks = f"{members} network{'s' * (members != 1)}"
     text = f"{summary.images:,} images were shown to {networks}."
+    text = text if summary.images != 1 else f"1 image was shown to {networks}."
     if explained and explained < summary.images:
         text += f" The {explained:,} with the most {settings['kinds'][0]} uncertainty were explained"
     elif explained:
-        text += " All were explained"
+        text += " All were explained" if summary.images != 1 else " It was explained"
     methods = " and ".join(found.about["settings"]["method"] for found in (results, beside) if found is not None)
     text += f" with {methods}: the maps say which pixels raise the doubt." if explained else ""
     single = " With a single network nothing can disagree, so epistemic uncertainty is zero." if members == 1 else ""
@@ -177,12 +178,12 @@ def lead_text(results: Results, summary: RunSummary, beside: Results | None) -> 
 
 
 def headline_facts(summary: RunSummary, skipped: Sequence[Any]) -> list[tuple[str, str]]:
-    found = [("images", f"{summary.images:,}")]
+    found = [(f"image{'s' * (summary.images != 1)}", f"{summary.images:,}")]
     if summary.accuracy is not None:
         found.append((f"right of {summary.labelled:,} labelled", f"{summary.accuracy:.1%}".replace("%", " %")))
         found.append((f"calibration error, {BINS} bins", f"{summary.calibration_error:.3f}"))
     found += [(f"mean {kind}, nats", f"{summary.sums[kind] / max(1, summary.images):.3f}") for kind in KINDS]
-    return found + ([("files skipped", f"{len(skipped):,}")] if skipped else [])
+    return found + ([(f"file{'s' * (len(skipped) != 1)} skipped", f"{len(skipped):,}")] if skipped else [])
 
 
 def skipped_warning(skipped: Sequence[dict[str, str]]) -> str:
@@ -201,14 +202,17 @@ def summary_panels(summary: RunSummary, mean: MeanMap) -> list[str]:
         panel_html("Scores", "How many images have which score, in nats (logarithmic).", score_distribution(summary))
     ]
     if summary.labelled:
-        text = "Share of right answers at each confidence; darker bars have more images. On the line, it is honest."
+        text = (
+            "Share of right answers at each confidence; darker bars: more images. Where bars end at the dashed line, "
+            "networks are right as often as they say."
+        )
         found.append(panel_html("Reliability", text, reliability_diagram(summary)))
     if summary.doubt:
         pairs = [
             (f"{summary.name(a)} or {summary.name(b)}", float(n), f"{n:.1f}")
             for (a, b), n in summary.doubt.most_common(7)
         ]
-        text = "The two likeliest classes; the sum of the second one's probability over images."
+        text = "The two likeliest classes of an image, and the probability of the second one, summed over images."
         found.append(panel_html("Most confused classes", text, horizontal_bars(pairs, "Most confused classes")))
     if summary.mistakes:
         wrong = [

@@ -82,7 +82,7 @@ def reliability_diagram(summary: RunSummary) -> str:
     ]
     parts += [svg_text(LEFT - 5, y(1) + 8, "100 %", "end"), svg_text(LEFT - 5, y(0), "0", "end")]
     parts += [svg_text(x(v), y(0) + 15, f"{v:.0%}".replace("%", " %")) for v in (0.25, 0.5, 0.75)]
-    parts.append(svg_text(x(1), y(0) + 15, "confidence", "end"))
+    parts += [svg_text(x(1), y(0) + 15, "100 %", "end"), svg_text(x(0.5), y(0) + 28, "confidence")]
     for place, (count, confidence, right) in enumerate(summary.reliability.tolist()):
         if not count:
             continue

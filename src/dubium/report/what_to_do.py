@@ -18,7 +18,8 @@ def what_to_do_section(results: Results, name: Callable[[int], str]) -> str:
     if not rows:
         return ""
     parts = [(advice.title, advice.reason, len(found)) for advice, found in rows_by_advice(rows)]
-    parts.append((NOTHING.title, NOTHING.reason, count - len(rows)))
+    if count > len(rows):
+        parts.append((NOTHING.title, NOTHING.reason, count - len(rows)))
     items = "".join(
         f"<li><b>{escape(title)}: {number:,} image{'s' * (number != 1)}.</b> {escape(reason.capitalize())}.</li>"
         for title, reason, number in parts
