@@ -9,6 +9,7 @@ import struct
 import tarfile
 import zipfile
 import zlib
+from contextlib import ExitStack
 
 import numpy as np
 import pytest
@@ -70,6 +71,27 @@ def test_kinds_of_images_that_are_not_promised_are_not_opened(kind, tmp_path):
     Image.new("RGB", (16, 16)).save(tmp_path / "a.png", kind)
     with pytest.raises(FileFormatError, match=r"a\.png"):
         read_image(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("size", [(200_000, 1), (1, 200_000)])
+def test_an_image_with_a_very_long_side_is_refused(size, tmp_path):
+    Image.new("1", size).save(tmp_path / "a.png")
+    with pytest.raises(FileFormatError, match=r"a\.png has .* at most 100,000 a side"):
+        read_image(tmp_path / "a.png")
+
+
+def test_what_is_said_of_a_file_is_the_same_in_every_run(tmp_path):
+    """It is stored with the results, which a killed run must end with byte for byte."""
+    (tmp_path / "a.png").write_bytes(b"no image")
+    said = set()
+    with ExitStack() as others:
+        for _ in range(2):
+            with pytest.raises(FileFormatError) as found:
+                read_image(tmp_path / "a.png")
+            said.add(str(found.value))
+            others.enter_context((tmp_path / "a.png").open("rb"))  # so that the next file has another number
+    (words,) = said
+    assert "no known format" in words
 
 
 def make_fifo(path):

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 from dubium.data.fit import Preprocessing, place_map
-from dubium.errors import OptionError
+from dubium.errors import DubiumError, FileFormatError, OptionError
 from dubium.models import Normalized
 from dubium.run.data_config import prepared_config
 from dubium.run.work import normalize_inputs
@@ -93,6 +93,32 @@ def test_a_network_says_its_own_preprocessing_however_deep_it_is():
     assert (squashed["fit"], squashed["resize"]) == ("stretch", None)
     bare = prepared_config(named, [Carrier(crop_pct=None, interpolation="", mean=None, std=None)])
     assert (bare["resize"], bare["interpolation"], bare["mean"][0]) == (27, "bicubic", 0.485)  # timm's defaults
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *({"mean": value} for value in (5, "abc", [10**400], [float("nan")], [None], ["1"], {"a": 1}, [True])),
+        *({"std": value} for value in ([0.0, 1, 1], [1e-300] * 3, [-1.0] * 3, 0.5)),
+        *({"crop_pct": value} for value in (1e-308, 1e-6, float("nan"), True, "1", [1], 10**400)),
+        *({"input_size": value} for value in ([3, 10**9, 10**9], [1, 30_000, 30_000], [3, 0, 4], [True, 2, 2], "abc")),
+        *({"crop_mode": value} for value in ([1], {"a": 1}, 7)),
+        *({"interpolation": value} for value in ([1], {"a": 1}, 7)),
+    ],
+)
+def test_a_config_of_nonsense_is_refused_by_its_files_name(changes, tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**CONFIG, **changes}))
+    with pytest.raises(DubiumError, match=r"config\.json"):
+        prepared_config({"data_config": str(file)}, [])
+
+
+@pytest.mark.parametrize("size", [(1, 90_000), (90_000, 1)])
+def test_a_thin_image_is_refused_before_it_is_enlarged(size):
+    prepared = Preprocessing((1, 224, 224), "crop", 256)
+    with pytest.raises(FileFormatError, match=f"An image of {size[0]} x {size[1]} pixels.* would be resized to"):
+        prepared.network_input(torch.zeros(1, *size))
+    assert Preprocessing((1, 224, 224), "crop").network_input(torch.zeros(1, *size)).shape == (1, 224, 224)
 
 
 def test_a_file_says_it_too_and_mistakes_are_said(tmp_path):

@@ -15,18 +15,20 @@ import torch
 from dubium.evaluation.shards import ShardStore, method_shard, score_shard
 from dubium.evaluation.summary import EvaluationSummary, Measurement, read_summary
 from dubium.report.evaluation import write_evaluation_page
+from dubium.report.exports import WRITERS, write_export
 from dubium.report.page import run_page
 from dubium.run import Row, open_results
 from dubium.run.job import thumbnail_png
 from dubium.run.region_rows import RegionRow
 from dubium.run.shard import open_shard
 from dubium.seals import BLANK_SEAL, seal_file
+from dubium.web.session import open_results_session
 from tests.fuzz.mutations import VALUES, mutate_bytes, mutate_json, mutate_safetensors, reseal
 from tests.fuzz.reader import Files, FuzzReader, maybe_reseal, seal_covers
 
 SHARD = "results/explained-00000.parquet"
 SETTINGS = {
-    "posterior": {"run": "demo"},
+    "posterior": {"run": "nowhere"},
     "images": {"dataset": "demo"},
     "method": "grad",
     "kinds": ["epistemic"],
@@ -136,11 +138,15 @@ def other_value(value: Any, random: Random) -> Any:
 
 
 def read_store(folder: Path) -> Any:
+    """Rows, page, exports, and what the explorer opens."""
     results = open_results(folder)
     rows = list(results.rows())
     ranks = results.ranks("epistemic", 5)
     found = [vars(row) for row in rows], results.skipped(), len(results), ranks, results.about
     run_page(results)
+    for name in WRITERS:
+        write_export(folder, name, folder / "exports" / name)
+    open_results_session(folder, None)
     return found
 
 

@@ -13,8 +13,10 @@ from dubium.regions import map_regions
 from dubium.run import Settings, explain_dataset, open_results, open_work
 from dubium.run import shard as shard_module
 from dubium.run import store as store_module
-from dubium.run.region_rows import counts_from_mask, make_region_rows, mask_from_counts, region_rows, regions_of_row
+from dubium.run.pixel_grid import mask_on_image
+from dubium.run.region_rows import make_region_rows, mask_from_counts, region_rows, regions_of_row
 from tests import piles
+from tests.limits import IS_LINUX, call_apart
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +30,51 @@ def out(tmp_path_factory):
     return folder
 
 
-@given(st.integers(0, 2**32 - 1), st.integers(1, 9), st.integers(1, 9), st.floats(0, 1))
-def test_run_lengths_come_back_as_the_mask(seed, height, width, density):
+def enlarged_mask(mask, size, box, outside):
+    """Pixel by pixel: the cell whose centre is nearest, the later one of two."""
+    top, left, bottom, right = box
+    found = np.full(size, outside)
+    for y in range(top, bottom):
+        for x in range(left, right):
+            row = (2 * (y - top) + 1) * mask.shape[0] // (2 * (bottom - top))
+            column = (2 * (x - left) + 1) * mask.shape[1] // (2 * (right - left))
+            found[y, x] = mask[row, column]
+    return found
+
+
+@given(st.data(), st.integers(0, 2**32 - 1), st.integers(1, 6), st.integers(1, 6), st.floats(0, 1), st.booleans())
+def test_a_mask_on_an_image_is_that_of_every_pixel(data, seed, height, width, density, outside):
     mask = np.random.default_rng(seed).random((height, width)) < density
-    counts = counts_from_mask(mask)
-    assert sum(counts) == mask.size
+    size = data.draw(st.tuples(st.integers(1, 15), st.integers(1, 15)))
+    top, left = (data.draw(st.integers(0, side - 1)) for side in size)
+    bottom, right = (data.draw(st.integers(at + 1, side)) for at, side in zip((top, left), size, strict=True))
+    expected = enlarged_mask(mask, size, (top, left, bottom, right), outside)
+    found = mask_on_image(mask, size, (top, left, bottom, right), outside=outside)
+    counts = found.counts()
     assert all(count > 0 for count in counts[1:])
-    np.testing.assert_array_equal(mask_from_counts(counts, mask.shape), mask)
+    np.testing.assert_array_equal(mask_from_counts(counts, size), expected)
+    for step in (2, 3):
+        np.testing.assert_array_equal(mask_from_counts(counts, size, step), expected[::step, ::step])
+    assert found.area() == expected.sum()
+    rows, columns = np.nonzero(expected)
+    box = (rows.min(), columns.min(), rows.max() + 1, columns.max() + 1) if len(rows) else (0, 0, 0, 0)
+    assert found.box() == box
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="processes are forked and measured as Linux does it")
+def test_regions_of_a_huge_photo_take_neither_its_memory_nor_its_time():
+    values = torch.rand(64, 64, generator=torch.Generator().manual_seed(0)) ** 20
+
+    def work():
+        regions = map_regions(values, "total", smooth=0)
+        assert len(regions) > 50
+        rows = region_rows(regions, (10_000, 10_000), (0, 0, 10_000, 10_000))
+        assert sum(row.area for row in rows) == 10**8
+        assert rows[0].mask((10_000, 10_000), 40).shape == (250, 250)
+
+    found = call_apart(work, seconds=20)  # of the processor
+    assert (found.error, found.message) == ("", "")
+    assert found.growth < 2**28
 
 
 @pytest.mark.parametrize("counts", [(1, 2), (10**9, 10**9), (-1, 5), ()])

@@ -7,6 +7,7 @@ Images shrink with antialiasing. Grey becomes colour by repetition, colour becom
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import torch
 from jaxtyping import Float
@@ -14,12 +15,13 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from dubium.choices import BILINEAR, FITS, STRETCH
-from dubium.errors import OptionError, lookup
+from dubium.errors import FileFormatError, OptionError, lookup
 
 Box = tuple[int, int, int, int]
 """(top, left, bottom, right) of a part of an image."""
 
 LUMA = (0.299, 0.587, 0.114)
+PIXELS = 10**8  # of a resized image; thin images would become far larger than they are
 
 
 def to_channels(image: Float[Tensor, "C H W"], channels: int) -> Float[Tensor, "c H W"]:
@@ -68,7 +70,13 @@ class Preprocessing:
         x, size = to_channels(image, self.shape[0] or len(image)), self.input_size(image.shape[1:])
         if self.resize is None:
             return to_size(x, size, self.fit, self.interpolation)
-        x = resize_image(x, self.resized(x.shape[1:]), self.interpolation).clamp(0, 1)
+        resized = self.resized(x.shape[1:])
+        if prod(resized) > max(PIXELS, prod(image.shape[1:])):
+            raise FileFormatError(
+                f"An image of {image.shape[1]} x {image.shape[2]} pixels (height x width) would be resized to "
+                f"{resized[0]} x {resized[1]} before its middle is taken; at most {PIXELS:,} pixels are made."
+            )
+        x = resize_image(x, resized, self.interpolation).clamp(0, 1)
         top, left = middle(x.shape[1:], size)
         return x[:, top : top + size[0], left : left + size[1]]
 

@@ -23,6 +23,7 @@ from dubium.reading import open_regular_file
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")  # of those suffixes
 PIXELS = 100_000_000  # a larger image is refused before it is decoded
+SIDE = 100_000  # pixels; masks of regions have a number for each column
 BYTES = 2**30  # of a file
 STRIP = 256  # rows to lay on white at a time
 TILE_SIDES = (322, 323)  # TIFF's tags of a tile's width and height
@@ -44,6 +45,8 @@ def find_images(named: Iterable[str | Path]) -> list[Path]:
             found.append(path)
         elif has_magic(str(path)) and (matches := sorted(glob(str(path), recursive=True))):
             found += [Path(match) for match in matches if Path(match).is_file()]
+        elif path.exists():
+            raise DataNotFoundError(f"{str(name)!r} is a pipe or a device. Give images, or a folder of them.")
         else:
             raise DataNotFoundError(f"There is no file or folder {str(name)!r}. Give images, or a folder of them.")
     if not found:
@@ -111,6 +114,8 @@ def image_size(path: Path | str) -> tuple[int, int] | None:
 
 def check_pixels(opened: Image.Image, name: str, most: int) -> None:
     """Refuse an image whose header announces more pixels than are read, in all or in a tile of a TIFF file."""
+    if max(opened.size) > SIDE:
+        raise FileFormatError(f"{name} has {opened.width} x {opened.height} pixels; at most {SIDE:,} a side are read.")
     if opened.width * opened.height > most:
         raise FileFormatError(
             f"{name} has {opened.width} x {opened.height} pixels; at most {most:,} are read. Make it smaller."

@@ -17,7 +17,7 @@ def outlines_svg(row: Row, kind: str) -> str:
     """Lines around the bright regions of one map, to lie over its picture; nothing where there are none."""
     bright = [region for region in regions_of_row(row, kind) if not region.is_remainder]
     step = -(-max(row.image_size) // LONGEST)
-    masks = [region.mask(row.image_size)[::step, ::step] for region in bright]
+    masks = [region.mask(row.image_size, step) for region in bright]
     if not masks:
         return ""
     height, width = masks[0].shape
@@ -59,7 +59,7 @@ def places_text(row: Row, kind: str) -> str:
 
 def region_place(region: RegionRow, row: Row) -> str:
     """The ninth of the image that has most of a region's pixels."""
-    return place_of_most(region.mask(row.image_size).astype(np.float32))
+    return place_of_most(region.mask(row.image_size))
 
 
 def percent(part: float) -> str:

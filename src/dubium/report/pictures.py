@@ -52,7 +52,7 @@ def place_of_peak(array: Array) -> str:
     return place_in_words(int(3 * row // array.shape[0]), int(3 * column // array.shape[1]))
 
 
-def place_of_most(array: Array) -> str:
+def place_of_most(array: Array | NDArray[np.bool_]) -> str:
     """The ninth of the image with the highest sum, in words."""
     bands = [np.array_split(band, 3, axis=1) for band in np.array_split(array, 3, axis=0)]
     return place_in_words(*divmod(int(np.argmax([[part.sum() for part in band] for band in bands])), 3))

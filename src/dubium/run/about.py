@@ -6,6 +6,7 @@ from typing import Any
 
 from dubium.errors import FileFormatError
 from dubium.kinds import KINDS
+from dubium.run.data_config import is_prepared_config
 
 Check = Callable[[Any], bool]
 WHOLE = ("versions", "settings", "posterior", "images", "classes", "input_shape", "skipped")
@@ -59,10 +60,7 @@ def _is_settings(value: Any) -> bool:
 
 def _is_data_config(value: Any) -> bool:
     """What `data_config.prepared_config` returned, or nothing: a file of others must not name another file."""
-    if value is None:
-        return True
-    numbers = [value.get(name) for name in ("mean", "std", "input_shape")] if isinstance(value, dict) else [None]
-    return all(isinstance(n, list) and n and all(type(item) in (int, float) for item in n) for n in numbers)
+    return value is None or (isinstance(value, dict) and is_prepared_config(value))
 
 
 def _is_posterior(value: Any) -> bool:

@@ -1,13 +1,13 @@
 """How a model's images are prepared, as timm writes it down: size, crop, interpolation, mean and std."""
 
-from collections.abc import Iterable, Mapping
-from math import floor
+from collections.abc import Iterable, Mapping, Sequence
+from math import floor, prod
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from torch import nn
 
-from dubium.choices import CROP, INTERPOLATIONS, STRETCH
+from dubium.choices import CROP, FITS, INTERPOLATIONS, STRETCH
 from dubium.errors import FileFormatError, OptionError, lookup
 from dubium.reading import read_json
 
@@ -17,6 +17,10 @@ MODEL = "model"
 ATTRIBUTES = ("pretrained_cfg", "default_cfg")
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 CROP_PART = 0.875  # of an image's shorter side, where a config does not say
+LEAST_PART = 0.05  # a twentieth: images would be resized to 400 times the pixels that are seen
+MOST = 1e30  # of a number, so that float32 holds it
+LEAST = {"mean": -MOST, "std": 1 / MOST}
+INPUTS = 3 * 10**8  # numbers of an input: three channels of the largest image that is read
 CROP_MODES = {"center": CROP, "squash": STRETCH}
 
 
@@ -59,15 +63,54 @@ def read_config(path: str) -> Mapping[str, Any]:
 
 def translate_config(config: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """timm's names in ours; what a config leaves out is as timm has it."""
-    size = config.get("input_size")
-    if not isinstance(size, list | tuple) or len(size) != 3 or not all(type(n) is int and n > 0 for n in size):
-        raise OptionError(f"{origin}: the data config's input_size is {size!r}; expected channels, height and width.")
-    part = config.get("crop_pct") or CROP_PART
-    mode = lookup("crop_mode", CROP_MODES, config.get("crop_mode") or "center")
+    size, part = config.get("input_size"), config.get("crop_pct") or CROP_PART
+    if not is_image_shape(size):
+        raise OptionError(
+            f"{origin}: the data config's input_size is {size!r:.100}; expected channels, height and width, at most "
+            f"{INPUTS:,} numbers in all."
+        )
+    mode = lookup(f"crop_mode (in {origin})", CROP_MODES, config.get("crop_mode") or "center")
     interpolation = config.get("interpolation") or "bicubic"
-    lookup("interpolation", dict.fromkeys(INTERPOLATIONS), interpolation)
-    values = {name: list(config.get(name) or IMAGENET[name]) for name in ("mean", "std")}
-    if not isinstance(part, int | float) or not 0 < part <= 1:
-        raise OptionError(f"{origin}: the data config's crop_pct is {part!r}; expected a number above 0, at most 1.")
+    lookup(f"interpolation (in {origin})", dict.fromkeys(INTERPOLATIONS), interpolation)
+    if not is_number(part) or not LEAST_PART <= part <= 1:
+        raise OptionError(
+            f"{origin}: the data config's crop_pct is {part!r:.100}; expected a number from {LEAST_PART} to 1."
+        )
+    values = {name: config.get(name) or IMAGENET[name] for name in IMAGENET}
+    for name, least in LEAST.items():
+        if not is_numbers(values[name], least):
+            raise OptionError(
+                f"{origin}: the data config's {name} is {values[name]!r:.100}; expected a number for each channel"
+                f"{', above 0' * (least > 0)}."
+            )
     resize = None if mode == STRETCH and part == 1 else floor(max(size[1:]) / part)
-    return {"input_shape": list(size), "fit": mode, "resize": resize, "interpolation": interpolation, **values}
+    prepared = {"input_shape": list(size), "fit": mode, "resize": resize, "interpolation": interpolation}
+    return prepared | {name: list(numbers) for name, numbers in values.items()}
+
+
+def is_prepared_config(config: Mapping[str, Any]) -> bool:
+    """Whether this is what `translate_config` returns, as results have it."""
+    resize = config.get("resize")
+    return (
+        is_image_shape(config.get("input_shape"))
+        and config.get("fit") in FITS
+        and (resize is None or (type(resize) is int and 0 < resize <= INPUTS))
+        and config.get("interpolation") in INTERPOLATIONS
+        and all(is_numbers(config.get(name), least) for name, least in LEAST.items())
+    )
+
+
+def is_image_shape(value: Any) -> TypeGuard[Sequence[int]]:
+    """Whether this is channels, height and width of an image that can be had."""
+    if not isinstance(value, list | tuple) or len(value) != 3 or not all(type(n) is int and n > 0 for n in value):
+        return False
+    return prod(value) <= INPUTS
+
+
+def is_numbers(value: Any, least: float) -> bool:
+    """Whether this is a list of numbers that float32 holds, each at least `least`."""
+    return isinstance(value, list | tuple) and bool(value) and all(is_number(n) and n >= least for n in value)
+
+
+def is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < MOST

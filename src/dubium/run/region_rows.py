@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import interpolate
 
 from dubium.data.fit import Box
 from dubium.errors import FileFormatError
-from dubium.regions import LEVEL, Region, bounding_box, map_regions
+from dubium.regions import LEVEL, Region, map_regions
+from dubium.run.pixel_grid import GridMask, mask_on_image
 
 if TYPE_CHECKING:
     from dubium.run.row import Row
@@ -48,9 +48,9 @@ class RegionRow:
     is_remainder: bool
     counts: tuple[int, ...]
 
-    def mask(self, size: tuple[int, int]) -> NDArray[np.bool_]:
-        """(H, W), for an image of this size."""
-        return mask_from_counts(self.counts, size)
+    def mask(self, size: tuple[int, int], step: int = 1) -> NDArray[np.bool_]:
+        """(H, W), for an image of this size, or each so-many-th pixel of it."""
+        return mask_from_counts(self.counts, size, step)
 
     def json(self) -> dict[str, Any]:
         """All but the mask."""
@@ -59,28 +59,20 @@ class RegionRow:
         return {"kind": self.kind, "box": box, **numbers}
 
 
-def counts_from_mask(mask: NDArray[np.bool_]) -> tuple[int, ...]:
-    """The run lengths of a mask.
-
-    >>> counts_from_mask(np.array([[False, True], [False, True], [True, True]]))
-    (2, 4)
-    """
-    flat = np.ravel(mask, order="F")
-    edges = np.flatnonzero(np.diff(flat.astype(np.int8))) + 1
-    lengths = np.diff(np.concatenate([[0], edges, [flat.size]])).tolist()
-    return (0, *lengths) if flat.size and flat[0] else tuple(lengths)
-
-
-def mask_from_counts(counts: Sequence[int], size: tuple[int, int]) -> NDArray[np.bool_]:
-    """The mask (H, W) of these run lengths.
+def mask_from_counts(counts: Sequence[int], size: tuple[int, int], step: int = 1) -> NDArray[np.bool_]:
+    """The mask of these run lengths for an image of this height and width; with a step, each so-many-th pixel of it.
 
     >>> mask_from_counts((0, 1, 3), (2, 2)).tolist()
     [[True, False], [False, False]]
     """
     if min(counts, default=0) < 0 or sum(counts) != size[0] * size[1]:
         raise FileFormatError(f"Run lengths of {sum(counts)} pixels are not a mask of {size[0]} x {size[1]}.")
-    values = np.arange(len(counts)) % 2 == 1
-    return np.repeat(values, counts).reshape(size, order="F")
+    if step == 1:
+        return np.repeat(np.arange(len(counts)) % 2 == 1, counts).reshape(size, order="F")
+    rows, columns = (np.arange(0, side, step, dtype=np.int64) for side in size)
+    pixels = rows[:, None] + size[0] * columns
+    is_bright: NDArray[np.bool_] = np.searchsorted(np.cumsum(counts, dtype=np.int64), pixels, side="right") % 2 == 1
+    return is_bright
 
 
 def make_region_rows(
@@ -100,29 +92,20 @@ def make_region_rows(
 
 def region_rows(regions: Sequence[Region], size: tuple[int, int], box: Box | None = None) -> list[RegionRow]:
     """Regions at another size; those without a pixel there, and what `crop` cut off, belong to the remainder."""
-    bright = [region for region in regions if not region.is_remainder]
-    masks = [(region, enlarge_mask(region.mask, size, box or (0, 0, *size))) for region in bright]
-    kept = [(region, mask) for region, mask in masks if bool(mask.any())]
-    outside = ~torch.stack([mask for _, mask in kept]).any(0) if kept else torch.ones(size, dtype=torch.bool)
+    place, bright = box or (0, 0, *size), [region for region in regions if not region.is_remainder]
+    masks = [(region, mask_on_image(region.mask.numpy(force=True), size, place)) for region in bright]
+    kept = [(region, mask) for region, mask in masks if mask.values.any()]
+    outside = np.ones(tuple(regions[-1].mask.shape), np.bool_)
+    for region, _ in kept:
+        outside &= ~region.mask.numpy(force=True)
     rest = 1.0 - sum(region.share for region, _ in kept)
     rows = [region_row(mask, region.kind, region.share) for region, mask in kept]
-    return [*rows, region_row(outside, regions[-1].kind, max(0.0, rest), is_remainder=True)]
+    remainder = mask_on_image(outside, size, place, outside=True)
+    return [*rows, region_row(remainder, regions[-1].kind, max(0.0, rest), is_remainder=True)]
 
 
-def region_row(mask: Bool[Tensor, "H W"], kind: str, share: float, *, is_remainder: bool = False) -> RegionRow:
-    counts = counts_from_mask(mask.numpy(force=True))
-    return RegionRow(kind, *bounding_box(mask), int(mask.sum()), share, is_remainder, counts)
-
-
-def enlarge_mask(mask: Bool[Tensor, "h w"], size: tuple[int, int], box: Box) -> Bool[Tensor, "H W"]:
-    """A mask on the network's grid as one of the image, by the nearest pixel."""
-    top, left, bottom, right = box
-    if tuple(mask.shape) == tuple(size) == (bottom - top, right - left):
-        return mask
-    inner = interpolate(mask[None, None].float(), size=(bottom - top, right - left), mode="nearest-exact")[0, 0] > 0.5
-    whole = torch.zeros(size, dtype=torch.bool)
-    whole[top:bottom, left:right] = inner
-    return whole
+def region_row(mask: GridMask, kind: str, share: float, *, is_remainder: bool = False) -> RegionRow:
+    return RegionRow(kind, *mask.box(), mask.area(), share, is_remainder, mask.counts())
 
 
 def regions_of_row(
