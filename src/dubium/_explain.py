@@ -1,24 +1,22 @@
 """The pipeline: check, prepare, attribute."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium._methods import choose_method
-from dubium.attribution._budget import keep_freed_memory
 from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_MEMORY, Context, report_nothing
 from dubium.attribution._prepared import predict_logits
 from dubium.checks import check_images, check_kinds, parse_memory
-from dubium.explanation import Explanation, describe
+from dubium.explanation import Explanation, assemble
 from dubium.networks.borrow import borrow_networks
 from dubium.networks.class_choice import check_class_names, check_pair
 from dubium.networks.outputs import OutputChoice
 from dubium.registry import UA_BACKPROP, method_names
-from dubium.shares import class_shares
-from dubium.types import KINDS, Images, Kind, Logits, Maps, Progress
+from dubium.types import KINDS, Images, Kind, Progress
 
 
 def methods() -> tuple[str, ...]:
@@ -86,12 +84,12 @@ def explain(
         x,
     ):
         logits, maps, extras, used = chosen.attribute(networks, x, kinds, context)
-        if chosen.uses_fullgrad and networks.passes.operations:
-            warn_if_incomplete(networks, networks.passes.operations, x, context.memory)
+        if chosen.uses_fullgrad and networks.findings.operations:
+            warn_if_incomplete(networks, networks.findings.operations, x, context.memory)
     if class_names is not None:
         shown["class_names"] = check_class_names(class_names, logits.shape[-1], classes)
     used = {**used, "pair": classes} if classes else used
-    return assemble(logits, x, kinds, maps=maps, extras=extras, method=chosen.name, options=describe(used), **shown)
+    return assemble(logits, x, kinds, maps=maps, extras=extras, method=chosen.name, options=used, **shown)
 
 
 def uncertainty(
@@ -117,7 +115,6 @@ def uncertainty(
     """
     check_images(x)
     kinds, limit = check_kinds(kinds), parse_memory(memory)
-    keep_freed_memory()
     with borrow_networks(posterior, x, kinds, output=output, layers=False, gradients=False) as (networks, x):
         logits = predict_logits(networks, x, limit)
     return assemble(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})
@@ -147,21 +144,3 @@ def fullgrad_completeness(
     with borrow_networks([network], x, output=output) as (networks, x):
         predict_logits(networks, x, limit)  # for its checks
         return fullgrad_gap(next(iter(networks)), x, memory=limit)
-
-
-def assemble(
-    logits: Logits, x: Images, kinds: Sequence[Kind], *, maps: Maps | None, extras: Mapping[str, Tensor], **about: Any
-) -> Explanation:
-    """Results by kind, in the images' type."""
-    scores = dict(zip(KINDS, class_shares(logits).sum(-1).to(x.dtype), strict=True))
-    members = logits.double().softmax(-1)
-    return Explanation(
-        scores={kind: scores[kind] for kind in kinds},
-        maps={} if maps is None else {kind: maps[:, t] for t, kind in enumerate(kinds)},
-        probs=members.mean(0).to(x.dtype),
-        members=members.to(x.dtype),
-        extras={name: {kind: tensor[:, t] for t, kind in enumerate(kinds)} for name, tensor in extras.items()},
-        input_shape=tuple(x.shape),
-        all_scores=scores,
-        **about,
-    )

@@ -9,15 +9,15 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from dubium.attribution import ATTRIBUTORS, CONTROLS, PREPARATIONS, RELEVANCES
-from dubium.attribution._budget import is_large, prepare_gradients
+from dubium.attribution._budget import check_gradients, is_large
 from dubium.attribution._context import Context
 from dubium.attribution._own_methods import find_attributor
-from dubium.attribution._prepared import CONTEXT, Method, PlainRelevance, predict_logits
+from dubium.attribution._prepared import CONTEXT, Method, RelevanceByCalls, predict_logits
 from dubium.attribution._scaling import scale_to_scores
 from dubium.checks import check_maps, check_number
 from dubium.errors import OptionError, UnknownNameError, unknown
-from dubium.posteriors.stack import stack
-from dubium.registry import AUTO, RECOMMENDED, REGISTERED, SCALED, UA_BACKPROP, method_names
+from dubium.posteriors.stack import Stack
+from dubium.registry import AUTO, RECOMMENDED, SCALED, UA_BACKPROP, method_names
 from dubium.shares import UncertaintyTarget, class_shares
 from dubium.types import KINDS, Attributor, Images, Kind, Logits, Maps, Posterior
 from dubium.ua_backprop import COLOUR_TAUS, GREY_TAUS, UABackpropOptions, ua_backprop
@@ -52,9 +52,11 @@ class ThroughLogits:
     needs_gradients: bool = True
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
-        prepare_gradients(networks, x, context.memory)
+        if is_large(x):
+            check_gradients(networks, x, context.memory)
         explained = LogProbNetworks(networks) if self.options.of == "log-probs" else networks
-        relevance = self.relevance.prepare(self.relevance, explained, x, context)
+        prepare = self.relevance.prepare or RelevanceByCalls
+        relevance = prepare(self.relevance, explained, x, context)
         options = self.options
         if options.tau1 == "auto":
             options = options.for_classes(relevance.logits.shape[-1], x.shape[1])
@@ -89,12 +91,12 @@ class OnUncertainty:
     needs_gradients: bool  # True if a network whose gradient is cut would give flat maps, and must be refused
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
-        measured = [stack(networks)] if self.needs_gradients and is_large(x) else []
-        prepare_gradients(measured, x, context.memory)
+        if self.needs_gradients and is_large(x):
+            check_gradients([Stack([*networks])], x, context.memory)
         logits = predict_logits(networks, x, context.memory)
         if len(x) == 0:
             return PosteriorMaps(logits, x.new_zeros(0, len(kinds), *x.shape[2:]), {}, self.method.options)
-        maps, extras = self.method(stack(networks), x, UncertaintyTarget(kinds), context)
+        maps, extras = self.method(Stack([*networks]), x, UncertaintyTarget(kinds), context)
         check_maps(maps, self.name, (len(x), len(kinds), *x.shape[2:]))
         if self.method.is_scaled:
             scores = class_shares(logits).sum(-1)[[KINDS.index(kind) for kind in kinds]]
@@ -106,14 +108,15 @@ def choose_method(method: object, options: Mapping[str, Any], channels: int) -> 
     """The method that a user named or gave, with its options checked."""
     method = RECOMMENDED if isinstance(method, str) and method == AUTO else method
     if not isinstance(method, str) or method != UA_BACKPROP:
-        is_name = isinstance(method, str) and ":" not in method
-        if is_name and method not in ATTRIBUTORS and method not in REGISTERED:
-            raise UnknownNameError(unknown("method", method, method_names()))
-        own = resolve_method(method, ATTRIBUTORS, "method", options)
+        own = OURS.get(method) if isinstance(method, str) else None
+        own = own or find_method(method, ATTRIBUTORS, method_names(), "method")
+        check_options(own.name, own.options, options)
         needs_gradients = own.is_ours and own.name not in CONTROLS  # what a user's function needs is not known
+        own = replace(own, options={**own.options, **options})
         return OnUncertainty(own, own.name, own.is_ours and own.name == FULLGRAD, needs_gradients)
     given = options.get("relevance", FULLGRAD)
-    relevance = resolve_method(given, RELEVANCES, "relevance", {})
+    is_name = isinstance(given, str) and given in RELEVANCES
+    relevance = OURS[given] if is_name else find_method(given, RELEVANCES, [*RELEVANCES], "relevance")
     known = {"relevance": None, **UA_DEFAULTS, **relevance.options, "rescale": None}  # only FullGrad has rescale
     check_options(UA_BACKPROP, known, options)
     relevance_options = {name: options.get(name, default) for name, default in relevance.options.items()}
@@ -136,19 +139,25 @@ def ua_options(given: Mapping[str, Any], channels: int) -> UABackpropOptions:
     return UABackpropOptions(**chosen)
 
 
-def resolve_method(what: object, table: Mapping[str, Attributor], noun: str, options: Mapping[str, Any]) -> Method:
-    """The method of the table that is called `what`, or `what` itself if it is one, with its options."""
-    known = what if isinstance(what, str) and what in table else None
-    known = next((name for name, function in table.items() if what is function), known)
-    found = (known, table[known]) if known is not None else find_attributor(what)
+def find_method(what: object, ours: Mapping[str, Attributor], known: Sequence[str], noun: str) -> Method:
+    """A method that is none of ours by name: one of our functions, a user's own, or Captum's.
+
+    Args:
+        known: the names to list where it is none of these; `noun` says what they are.
+    """
+    for name, function in ours.items():
+        if what is function:
+            return OURS[name]
+    found = find_attributor(what)
     if found is None:
-        raise UnknownNameError(unknown(noun, what, table))
-    name, function = found
-    defaults = options_of(function)
-    if noun == "method":  # the options of a relevance are UA-Backprop's too
-        check_options(name, defaults, options)
-    prepare = PREPARATIONS.get(known, PlainRelevance) if known is not None else PlainRelevance
-    return Method(name, function, {**defaults, **options}, prepare, known is not None, known in SCALED)
+        raise UnknownNameError(unknown(noun, what, known))
+    return describe_method(*found)
+
+
+def describe_method(name: str, function: Attributor, **ours: Any) -> Method:
+    """A method with its options' defaults, and whether it takes a context."""
+    parameters = inspect.signature(function).parameters
+    return Method(name, function, options_of(function), wants_context=CONTEXT in parameters, **ours)
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
@@ -166,3 +175,10 @@ def check_options(name: str, known: Mapping[str, Any], given: Mapping[str, Any])
     missing = [option for option, default in known.items() if default is REQUIRED and option not in given]
     if missing:
         raise OptionError(f"{name} needs the option {', '.join(missing)}. It takes {', '.join(known)}.")
+
+
+OURS: dict[str, Method] = {
+    name: describe_method(name, function, prepare=PREPARATIONS.get(name), is_ours=True, is_scaled=name in SCALED)
+    for name, function in ATTRIBUTORS.items()
+}
+"""Every method but UA-Backprop, with its options' defaults."""

@@ -2,10 +2,8 @@
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 
-import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -14,10 +12,8 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from dubium.errors import (
     DeviceError,
     DtypeError,
-    DubiumError,
     ImagesError,
     ImagesTypeError,
-    NetworkError,
     NetworkStateError,
     OptionError,
     OutputError,
@@ -26,7 +22,7 @@ from dubium.errors import (
     UnknownNameError,
     unknown,
 )
-from dubium.types import KINDS, Kind, Logits, Posterior
+from dubium.types import KINDS, Kind, Posterior
 
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
 
@@ -124,42 +120,6 @@ def check_network(network: object, index: int, x: Tensor, *, layers: bool) -> No
 
 def place(index: int, name: str, module: nn.Module) -> str:
     return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
-
-
-@contextmanager
-def name_network(index: int, x: Tensor) -> Iterator[None]:
-    """Within the block, what a user's network raises says which network it was and what it was given."""
-    try:
-        yield
-    except DubiumError:
-        raise
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise NetworkError(
-            f"Network {index} cannot take images of shape {tuple(x.shape)}: {type(error).__name__}: {error}"
-        ) from error
-
-
-def check_logits(by_network: Iterable[Tensor], expected: int) -> Logits:
-    """The logits of all networks, if there are as many as expected, of the same classes, and finite."""
-    found: list[Tensor] = []
-    for index, logits in enumerate(by_network):
-        if found and logits.shape[1] != found[0].shape[1]:
-            raise PosteriorError(
-                f"Networks disagree about the classes: network 0 has {found[0].shape[1]}, network {index} has "
-                f"{logits.shape[1]}."
-            )
-        found.append(logits)
-    if len(found) != expected:
-        raise PosteriorError(f"The posterior says it has {expected} networks, but gave {len(found)}.")
-    together = torch.stack(found)
-    finite = together.isfinite().all(-1)
-    if not finite.all():
-        index = int((~finite).any(1).int().argmax())
-        bad = (~finite[index]).nonzero().flatten().tolist()
-        raise OutputError(
-            f"Network {index} gives NaN or infinite logits for image {list_some(bad)}. Has its training diverged?"
-        )
-    return together
 
 
 def check_maps(maps: object, name: str, expected: tuple[int, ...]) -> None:

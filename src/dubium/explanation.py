@@ -1,6 +1,6 @@
 """What `explain` returns: scores, maps and predictions, with the settings that made them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from dubium.errors import DataNotFoundError, FileFormatError, OptionError
+from dubium.shares import class_shares
 from dubium.tensor_files import read_tensor_file, write_tensors
-from dubium.types import Images
+from dubium.types import KINDS, Images, Kind, Logits, Maps
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,6 +114,32 @@ class Explanation:
         from dubium.figures import explanation_figure
 
         return explanation_figure(self, x, **options)
+
+
+def assemble(
+    logits: Logits,
+    x: Images,
+    kinds: Sequence[Kind],
+    *,
+    maps: Maps | None,
+    extras: Mapping[str, Tensor],
+    options: Mapping[str, Any],
+    **about: Any,
+) -> Explanation:
+    """The explanation of what a method found: results by kind, in the images' type; options as JSON can hold them."""
+    scores = dict(zip(KINDS, class_shares(logits).sum(-1).to(x.dtype), strict=True))
+    members = logits.double().softmax(-1)
+    return Explanation(
+        scores={kind: scores[kind] for kind in kinds},
+        maps={} if maps is None else {kind: maps[:, t] for t, kind in enumerate(kinds)},
+        probs=members.mean(0).to(x.dtype),
+        members=members.to(x.dtype),
+        extras={name: {kind: tensor[:, t] for t, kind in enumerate(kinds)} for name, tensor in extras.items()},
+        input_shape=tuple(x.shape),
+        all_scores=scores,
+        options=describe(options),
+        **about,
+    )
 
 
 def load(path: Path | str) -> Explanation:

@@ -5,7 +5,7 @@ from typing import Any
 
 UA_BACKPROP = "ua-backprop"
 
-RELEVANCES: dict[str, str] = {
+RELEVANCE_PATHS: dict[str, str] = {
     "fullgrad": "dubium.attribution.fullgrad:fullgrad",
     "grad": "dubium.attribution.grad:grad",
     "input-grad": "dubium.attribution.input_grad:input_grad",
@@ -15,9 +15,10 @@ RELEVANCES: dict[str, str] = {
     "blur-ig": "dubium.attribution.blur_ig:blur_ig",
     "guided-ig": "dubium.attribution.guided_ig:guided_ig",
 }
-"""Methods that explain a logit as well as an uncertainty: UA-Backprop can use them as its relevance."""
+"""Methods that explain a logit as well as an uncertainty: UA-Backprop can use them as its relevance. A path is
+"package.module:function"; `dubium.attribution` has the functions."""
 
-CONTROLS: dict[str, str] = {
+CONTROL_PATHS: dict[str, str] = {
     "random": "dubium.attribution.random:random",
     "smooth-random": "dubium.attribution.smooth_random:smooth_random",
     "edges": "dubium.attribution.edges:edges",
@@ -25,18 +26,20 @@ CONTROLS: dict[str, str] = {
 }
 """Maps that know nothing of the network: what every method must beat. Never recommended to anybody."""
 
-ATTRIBUTORS: dict[str, str] = RELEVANCES | {
+CONTROLS = tuple(CONTROL_PATHS)
+
+ATTRIBUTOR_PATHS: dict[str, str] = RELEVANCE_PATHS | {
     "blur-path": "dubium.attribution.blur_path:blur_path",
     "clue": "dubium.attribution.clue:clue",
     "delta-clue": "dubium.attribution.delta_clue:delta_clue",
     "clue-path": "dubium.attribution.clue_path:clue_path",
     "map-variance": "dubium.attribution.map_variance:map_variance",
     "effect-variance": "dubium.attribution.effect_variance:effect_variance",
-    **CONTROLS,
+    **CONTROL_PATHS,
 }
 """Methods `(network, x, target) -> maps`: where each function is defined."""
 
-METHOD_VERSIONS: dict[str, int] = dict.fromkeys((UA_BACKPROP, *ATTRIBUTORS), 1)
+METHOD_VERSIONS: dict[str, int] = dict.fromkeys((UA_BACKPROP, *ATTRIBUTOR_PATHS), 1)
 """Raise the number of a method (`| {"ig": 2}`) when its maps change: results of another version are then not continued.
 `tests/test_versions.py` fails when maps change and the number does not."""
 
@@ -47,8 +50,7 @@ AUTO = "auto"
 RECOMMENDED = "blur-path"
 """What `method="auto"` stands for: docs/which-method.md has the evidence."""
 
-PLAIN_PREPARATION = "dubium.attribution._prepared:PlainRelevance"
-PREPARATIONS: dict[str, str] = {
+PREPARATION_PATHS: dict[str, str] = {
     "fullgrad": "dubium.attribution.fullgrad:PreparedFullGrad",
 }
 """Relevances that UA-Backprop can have faster than by calls of their functions."""
@@ -59,7 +61,7 @@ REGISTERED: dict[str, Any] = {}
 
 def method_names() -> tuple[str, ...]:
     """The names that `explain(..., method=)` takes."""
-    return UA_BACKPROP, AUTO, *ATTRIBUTORS, *REGISTERED
+    return UA_BACKPROP, AUTO, *ATTRIBUTOR_PATHS, *REGISTERED
 
 
 def load_function(path: str) -> Any:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 import dubium
-from dubium.attribution._autograd import backward, nodes, rules
+from dubium.attribution import _gradients
+from dubium.attribution._autograd import nodes, rules
 from dubium.models import cifar_resnet, cnn
 from tests.networks import ensemble, images, randomised, small_cnn
 from tests.oracles import relative_l1
@@ -18,7 +19,7 @@ NETWORKS = {"the paper's CNN": (cnn, (1, 28, 28)), "a ResNet": (lambda: cifar_re
 def left_to_autograd(monkeypatch):
     """Names of the nodes that had no rule, and how often each rule fired."""
     plain, fired = Counter(), Counter()
-    autograd_gradients = backward.autograd_gradients
+    autograd_gradients = _gradients.autograd_gradients
 
     def count_plain(name, *args):
         plain[name] += 1
@@ -32,8 +33,8 @@ def left_to_autograd(monkeypatch):
 
         return made
 
-    monkeypatch.setattr(backward, "autograd_gradients", count_plain)
-    monkeypatch.setattr(backward, "RULES", {name: counting(name, make) for name, make in rules.RULES.items()})
+    monkeypatch.setattr(_gradients, "autograd_gradients", count_plain)
+    monkeypatch.setattr(_gradients, "RULES", {name: counting(name, make) for name, make in rules.RULES.items()})
     return plain, fired
 
 

@@ -8,7 +8,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import dubium
-from dubium.attribution._autograd import backward
+from dubium.attribution import _gradients
 from dubium.attribution._gradients import gradients_at
 from tests.attribution.operations import OPERATIONS
 from tests.networks import images, randomised
@@ -39,7 +39,7 @@ def test_gradients_of_all_targets_at_once_are_right(name):
 
 
 def test_a_wrong_batching_rule_of_torchs_would_be_seen(monkeypatch):
-    monkeypatch.setattr(backward, "ONE_BY_ONE", frozenset())
+    monkeypatch.setattr(_gradients, "ONE_BY_ONE", frozenset())
     with pytest.raises(AssertionError):
         test_gradients_of_all_targets_at_once_are_right("cdist")
 

@@ -25,19 +25,21 @@ from dubium.attribution.smooth_random import smooth_random
 from dubium.attribution.smoothgrad import smoothgrad
 from dubium.types import Attributor
 
-ATTRIBUTORS: dict[str, Attributor] = {name: registry.load_function(path) for name, path in registry.ATTRIBUTORS.items()}
+ATTRIBUTORS: dict[str, Attributor] = {
+    name: registry.load_function(path) for name, path in registry.ATTRIBUTOR_PATHS.items()
+}
 """All methods but UA-Backprop, by name."""
 
 CONTROLS: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.CONTROLS}
 """Maps that know nothing of the network: what every method must beat."""
 
-RELEVANCES: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.RELEVANCES}
+RELEVANCES: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.RELEVANCE_PATHS}
 """Methods that explain a logit as well as an uncertainty."""
 
 PREPARATIONS: dict[str, Callable[..., PreparedRelevance]] = {
-    name: registry.load_function(registry.PREPARATIONS.get(name, registry.PLAIN_PREPARATION)) for name in RELEVANCES
+    name: registry.load_function(path) for name, path in registry.PREPARATION_PATHS.items()
 }
-"""What prepares each of them for UA-Backprop."""
+"""What prepares a relevance for UA-Backprop, where that is not done by calls of its function."""
 
 __all__ = [
     "ATTRIBUTORS",

@@ -5,16 +5,31 @@ some; for a layer that is not positively homogeneous (GELU, GroupNorm, ...) it i
 The input counts as a bias of its own: its term is gradient times input.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
+from torch.utils.hooks import RemovableHandle
 
 from dubium.attribution._autograd.nodes import is_copy, leads_around
+from dubium.attribution._implicit import ImplicitBiases
+from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
+from dubium.posteriors.mc_dropout import FixedDropout
 from dubium.types import Images
+
+LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)
+HOMOGENEOUS = (
+    *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.Identity, nn.Flatten, nn.Unflatten, nn.Upsample, nn.PixelShuffle),
+    *(_DropoutNd, _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd),
+)
 
 PERMUTING = frozenset(["permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims"])
 RESHAPING = frozenset(
@@ -45,23 +60,6 @@ class Layout:
 
 
 CHANNELS_FIRST, CHANNELS_LAST = Layout((1, 2)), Layout((0, 1))
-
-
-def layout_of(shape: tuple[int, ...], *, channels_last: bool, sizes: Collection[Size]) -> Layout | None:
-    """The layout of a feature (B, ...), given the sizes of the feature maps that the network has made so far.
-
-    (B, C, h, w) and (B, h, w, C) are feature maps. (B, N, D), (B, heads, N, D) and (B, N, heads, D) are tokens if some
-    feature map has N pixels, or up to five fewer: those in front are class tokens and registers. A matrix of attention,
-    (B, heads, N, N), lies where its keys are: there the values are that it weighs.
-    """
-    if len(shape) == 4 and (channels_last or shape[2:] in sizes):
-        return CHANNELS_LAST if channels_last else CHANNELS_FIRST
-    for axis in {3: (1,), 4: (3, 2, 1) if shape[-1] == shape[-2] else (2, 1)}.get(len(shape), ()):
-        for prefix in range(PREFIX_TOKENS + 1):
-            for size in sizes:
-                if size[0] * size[1] > 1 and shape[axis] == size[0] * size[1] + prefix:
-                    return Layout((axis - 1,), size, prefix)
-    return CHANNELS_FIRST if len(shape) == 4 else None
 
 
 @dataclass(frozen=True)
@@ -97,9 +95,23 @@ class RecordedBiases:
     channels_last: dict[int, Tensor] = field(default_factory=dict)  # by identity; kept alive, so that it is identity
 
     def layout(self, out: Tensor) -> Layout | None:
+        """The layout of a feature (B, ...), given the sizes of the feature maps that the network has made so far.
+
+        (B, C, h, w) and (B, h, w, C) are feature maps. (B, N, D), (B, heads, N, D) and (B, N, heads, D) are tokens if
+        some feature map has N pixels, or up to five fewer: those in front are class tokens and registers. A matrix of
+        attention, (B, heads, N, N), lies where its keys are: there the values are that it weighs.
+        """
+        shape, channels_last = out.shape, id(out) in self.channels_last
         if out.ndim < 3 or len(out) != self.images:
             return None
-        return layout_of(tuple(out.shape), channels_last=id(out) in self.channels_last, sizes=self.sizes)
+        if out.ndim == 4 and (channels_last or shape[2:] in self.sizes):
+            return CHANNELS_LAST if channels_last else CHANNELS_FIRST
+        for axis in {3: (1,), 4: (3, 2, 1) if shape[-1] == shape[-2] else (2, 1)}.get(out.ndim, ()):
+            for prefix in range(PREFIX_TOKENS + 1):
+                for size in self.sizes:
+                    if size[0] * size[1] > 1 and shape[axis] == size[0] * size[1] + prefix:
+                        return Layout((axis - 1,), size, prefix)
+        return CHANNELS_FIRST if out.ndim == 4 else None
 
     def is_wanted(self, out: Tensor) -> bool:
         return out.is_floating_point() and (not self.spatial or self.layout(out) is not None)
@@ -113,6 +125,19 @@ class RecordedBiases:
             if layout is not None or not self.spatial:
                 self.terms.append((get_gradient_edge(out), Bias(value, -1 if last else 1, layout, implicit)))
 
+    def add_known(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        """A hook after layers whose bias is a parameter, or follows from some, or is none."""
+        dense, has_channels = isinstance(layer, nn.Linear), isinstance(layer, (*LINEAR, _BatchNorm))
+        if isinstance(layer, Normalise):
+            if out.requires_grad and len(out) == self.images:
+                self.standardised.append(Standardised(layer, args[0], out))
+        else:
+            self.follow(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
+        if has_channels:
+            value = batch_norm_shift(layer) if isinstance(layer, _BatchNorm) else layer.bias
+            if isinstance(value, Tensor):
+                self.add(out, value.detach(), last=dense)
+
     def follow(self, name: str, inputs: Sequence[Any], out: Any) -> None:
         """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
         if not isinstance(out, Tensor) or out.ndim != 4 or len(out) != self.images:
@@ -120,7 +145,10 @@ class RecordedBiases:
         given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
         if given is None or name in RESHAPING:
             return
-        permutes = name in PERMUTING or (given.data_ptr() == out.data_ptr() and is_permutation(given, out))
+        permutes = name in PERMUTING
+        if given.data_ptr() == out.data_ptr():  # in one place: a module may have the same axes in another order
+            axes, moved = ([*zip(value.stride(), value.shape, strict=True)] for value in (given, out))
+            permutes = permutes or (axes != moved and sorted(axes) == sorted(moved))
         if permutes:
             moves_last = given.shape[1] == out.shape[3] and given.shape[2:] == out.shape[1:3]
             last = moves_last and given.shape[2:] in self.sizes and id(given) not in self.channels_last
@@ -162,8 +190,82 @@ class RecordedBiases:
         return not leads_around(output, leaf, [s.out for s in self.standardised])
 
 
-def is_permutation(given: Tensor, out: Tensor) -> bool:
-    """Whether of two tensors in one place the second has the first's axes in another order, as of a module that
-    permutes."""
-    axes, moved = (tuple(zip(value.stride(), value.shape, strict=True)) for value in (given, out))
-    return axes != moved and sorted(axes) == sorted(moved)
+@contextmanager
+def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[RecordedBiases]:
+    """Within the block, a forward pass of the network records each bias with the place of its gradient.
+
+    Layers whose function is known, and innermost modules of any kind, have one bias each. What happens outside of them
+    is recorded operation by operation.
+    """
+    recorded = RecordedBiases(images, spatial)
+    closed, has_operations = closed_layers(network)
+    operations = OperationRecorder(recorded.is_wanted, recorded.add, recorded.follow) if has_operations else None
+    implicit = ImplicitBiases(recorded)
+    handles: list[RemovableHandle] = []
+    for layer, has_known_bias in closed.items():
+        if operations is not None:
+            handles.append(layer.register_forward_pre_hook(operations.pause))
+        if has_known_bias:
+            handles.append(layer.register_forward_hook(recorded.add_known))
+        else:
+            handles.append(layer.register_forward_pre_hook(implicit.before, with_kwargs=True))
+            handles.append(layer.register_forward_hook(implicit.after))
+        if operations is not None:
+            handles.append(layer.register_forward_hook(operations.resume))
+    try:
+        if operations is not None:
+            operations.start()
+        yield recorded
+    finally:
+        if operations is not None:
+            operations.stop()
+        for handle in handles:
+            handle.remove()
+
+
+def closed_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
+    """The modules that count as one function each, and whether a forward pass may do anything outside of them.
+
+    Of each module, whether its bias is known: a parameter, or what follows from some, or none.
+
+    They are layers of torch's, and innermost modules, in order. The network itself is not among them, or nothing would
+    be seen of one that is written with functions alone. What is inside a convolution (a weight's parametrization) is
+    no layer. Nothing happens between the layers of a Sequential.
+    """
+    closed: dict[nn.Module, bool] = {}
+    network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
+    has_operations, waiting, seen = False, [network], {network}
+    while waiting:
+        module = waiting.pop()
+        base = torch_class(type(module))  # type: ignore[arg-type]
+        is_linear = base is not None and issubclass(base, (*LINEAR, _BatchNorm))
+        children = [] if is_linear else list(module.children())
+        if not children and (module is not network or base is not None):
+            is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS)
+            is_ours = type(module) in (Normalise, FixedDropout)  # once more, the latter would have another mask
+            closed[module] = is_linear or is_homogeneous or is_ours
+        else:
+            has_operations = has_operations or base is not nn.Sequential
+        fresh = [child for child in children if child not in seen]
+        seen.update(fresh)
+        waiting += reversed(fresh)
+    return closed, has_operations
+
+
+@cache
+def torch_class(layer: type[nn.Module]) -> type[nn.Module] | None:
+    """The class of torch.nn whose function layers of a class compute: their own, or one whose forward they inherit."""
+    for base in layer.__mro__:
+        if issubclass(base, nn.Module) and base.__module__.startswith("torch.nn.modules"):
+            return base if layer.forward is base.forward else None
+    return None
+
+
+def batch_norm_shift(layer: nn.Module) -> Tensor:
+    """The bias of a BatchNorm layer in eval mode, one number a channel."""
+    assert isinstance(layer, _BatchNorm)
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    bias = -layer.running_mean * (layer.running_var + layer.eps).rsqrt()
+    bias = bias if layer.weight is None else bias * layer.weight.detach()
+    return bias if layer.bias is None else bias + layer.bias.detach()

@@ -6,7 +6,8 @@ Below the limit, chunks are as large as was fastest of all sizes that were tried
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from functools import cache
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -34,7 +35,8 @@ def effect_images(network: nn.Module, x: Images, effects: int, memory: int) -> t
     """Images at a time, where each keeps so many effects of its own size, and the bytes left for their gradients."""
     kept = 2 * effects * x[0].nbytes
     gradients = measure_cost(network, x).least if is_large(x) else 0
-    check_memory(kept + gradients, memory, x.shape[1:])
+    if kept + gradients > max(memory, NEGLIGIBLE):
+        refuse_memory(kept + gradients, memory, x.shape[1:])
     images = max(1, min(len(x), memory // (2 * kept), (memory - gradients) // kept))
     return images, max(memory // 2, memory - images * kept)
 
@@ -44,14 +46,13 @@ def is_large(x: Images) -> bool:
     return len(x) > 0 and FEATURES * x[0].nbytes > NEGLIGIBLE
 
 
-def check_memory(least: int, memory: int, x_shape: Sequence[int]) -> None:
-    """Whether the smallest chunk fits: it cannot be split, and a limit that does not hold would be worse than none."""
-    if least > max(memory, NEGLIGIBLE):
-        mebibytes = -(-least // 2**20)
-        raise OptionError(
-            f"memory is {memory / 2**20:.4g} MiB; one image of shape {tuple(x_shape)} needs at least {mebibytes} MiB "
-            f"with these networks. Give memory='{mebibytes}MiB' or more, or smaller images."
-        )
+def refuse_memory(least: int, memory: int, image_shape: Sequence[int]) -> NoReturn:
+    """The smallest chunk does not fit. It cannot be split, and a limit that does not hold would be worse than none."""
+    mebibytes = -(-least // 2**20)
+    raise OptionError(
+        f"memory is {memory / 2**20:.4g} MiB; one image of shape {tuple(image_shape)} needs at least {mebibytes} MiB "
+        f"with these networks. Give memory='{mebibytes}MiB' or more, or smaller images."
+    )
 
 
 class Cost(NamedTuple):
@@ -66,7 +67,8 @@ class Cost(NamedTuple):
     def chunks(self, images: int, memory: int) -> tuple[int, int]:
         """Images and targets at a time: the largest chunk that fits, targets before images, since they share a forward
         pass; then made smaller until all chunks have about the same size."""
-        check_memory(self.least, memory, self.image_shape)
+        if self.least > max(memory, NEGLIGIBLE):
+            refuse_memory(self.least, memory, self.image_shape)
         limit = min(memory // 2, max(CACHE_BYTES, FAST_ROWS * self.per_row))
         targets = max(1, min(self.targets, limit // self.per_row))
         at_once = max(1, min(images, limit // (targets * self.per_row), memory // 2 // self.per_image))
@@ -78,34 +80,44 @@ def measure_cost(network: nn.Module, x: Images, target: Target | None = None) ->
 
     All layers' outputs stay for the backward pass, whose own gradients live four layers.
     """
-    sizes = [x[:1].nbytes]  # of the image, and of each innermost layer's output
+    sizes: list[int] = []  # of each innermost layer's output
 
     def append_bytes(_layer: nn.Module, _args: Any, out: Any) -> None:
         sizes.append(out.nbytes if isinstance(out, Tensor) else 0)
 
-    handles = [layer.register_forward_hook(append_bytes) for layer in network.modules() if not layer._modules]
+    layers = list(network.modules())
+    handles = [layer.register_forward_hook(append_bytes) for layer in layers if not layer._modules]
+    handles.append(
+        layers[0].register_forward_pre_hook(lambda *_: sizes.clear())
+    )  # the checks of a first pass repeat it
     try:
         output = network(x[:1].clone())
         scores = output.flatten(1) if target is None else target_part(target, slice(1))(output)
     finally:
         for handle in handles:
             handle.remove()
+    sizes.append(x[:1].nbytes)
     least = sum(sizes) + SMALLEST_CHUNK * max(sizes)
     return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes), least, tuple(x.shape[1:]))
 
 
-def prepare_gradients(networks: Iterable[nn.Module], x: Images, memory: int) -> None:
-    """Check that gradients at one image keep to the memory, for images that may need much; keep what is freed."""
-    for network in networks if is_large(x) else ():
+def images_per_pass(network: nn.Module, x: Images, target: Target | None, memory: int) -> int:
+    """Images whose pass, with all targets' gradients, keeps to memory and cache; one small image always does."""
+    return measure_cost(network, x, target).chunks(len(x), memory)[0] if len(x) > 1 or is_large(x) else 1
+
+
+def check_gradients(networks: Iterable[nn.Module], x: Images, memory: int) -> None:
+    """Whether gradients at one image keep to the memory, in each of the networks."""
+    for network in networks:
         measure_cost(network, x).chunks(1, memory)
-    keep_freed_memory()
 
 
 def forward_batch_size(network: nn.Module, x: Images, memory: int) -> int:
     """Images in a plain forward pass; for images that may need much, it is checked that one keeps to the memory."""
     if is_large(x):
-        widest = measure_cost(network, x).per_row // 4
-        check_memory(FORWARD_FEATURES * widest, memory, x.shape[1:])
+        least = FORWARD_FEATURES * (measure_cost(network, x).per_row // 4)
+        if least > max(memory, NEGLIGIBLE):
+            refuse_memory(least, memory, x.shape[1:])
     return min(FORWARD_IMAGES, max(1, memory // (FEATURES * x[0].nbytes)))
 
 
@@ -115,10 +127,11 @@ def gradient_targets(scores: Tensor, networks: int, widest: int, memory: int) ->
     return Cost(scores.shape[1], 1, per_row).chunks(1, memory)[1]
 
 
+@cache
 def keep_freed_memory() -> None:
     """Let freed memory wait for the next chunk, instead of going back to the system and coming again page by page.
 
     glibc keeps freed blocks up to the size of the largest that was ever freed, at most 32 MiB. Allocating and freeing
-    one of that size, without writing to it, raises its threshold.
+    one of that size, without writing to it, raises its threshold, once for the whole process.
     """
     torch.empty(2**25 - 2**16, dtype=torch.uint8)

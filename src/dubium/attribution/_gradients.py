@@ -1,6 +1,15 @@
-"""Gradients of targets at images or inside a network, all targets at once, in chunks that fit a memory limit."""
+"""Gradients of all targets at once: a forward pass that records a graph, and the way back through that graph.
 
-from collections.abc import Iterator, Sequence
+The graph is walked node by node. Nodes that take the time have rules of ours. All others are autograd's own, with all
+targets in the batch by `torch.func.vmap`, or one target at a time where a node cannot be batched: slower, never wrong.
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -8,26 +17,38 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from dubium.attribution._autograd.backward import Backward, Reduction
-from dubium.attribution._autograd.nodes import MissingAttributeError
-from dubium.attribution._autograd.plain import PlainBackward
-from dubium.attribution._budget import gradient_targets, measure_cost
+from dubium.attribution._autograd.autograd_backward import AutogradBackward, Reduction
+from dubium.attribution._autograd.nodes import (
+    MissingAttributeError,
+    Node,
+    OutputInfo,
+    Step,
+    graph_signature,
+    make_step,
+    silence_fallback_warnings,
+    steps_between,
+)
+from dubium.attribution._autograd.rules import RULES, Rule, stack_networks
+from dubium.attribution._budget import gradient_targets, images_per_pass
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._target import target_part
 from dubium.types import Images, Scores, Target
+
+Gradients = dict[int, Tensor]
+"""Gradients at the outputs of a node, by the output's number."""
+
+ONE_BY_ONE = frozenset({"CdistBackward0", "EuclideanDistBackward0", "ScaledDotProductFlashAttentionForCpuBackward0"})
+"""Nodes whose batching rule in torch gives other gradients than autograd does, or that have none."""
 
 
 def batched_vjp(
     network: nn.Module, x: Images, target: Target, *, memory: int = DEFAULT_MEMORY
 ) -> Float[Tensor, "B T C H W"]:
     """The gradient of each target at each pixel."""
-    images, _ = measure_cost(network, x, target).chunks(len(x), memory)
     gradients: list[Tensor] = []
-    for start in range(0, len(x), images):
-        part, chunks = slice(start, start + images), list[Tensor]()
-        leaf, scores = forward_with_graph(network, x[part], target_part(target, part))
-        for chunk in gradients_at(scores, [leaf], memory):
-            chunks += chunk
+    for part, own in split_images(x, target, images_per_pass(network, x, target, memory)):
+        leaf, scores = forward_with_graph(network, part, own)
+        chunks = [chunk for (chunk,) in gradients_at(scores, [leaf], memory)]
         gradients.append(torch.cat(chunks).movedim(0, 1))
     return torch.cat(gradients)
 
@@ -74,13 +95,118 @@ def reduced_gradients(
     scores: Sequence[Scores], wanted: Sequence[Sequence[GradientEdge]], reductions: Sequence[Reduction], memory: int
 ) -> Iterator[Sequence[Tensor]]:
     """Of the gradients (T, S, ...) of each network's scores at each place, what its reduction takes."""
-    backward: Backward | PlainBackward
+    backward: Backward | AutogradBackward
     try:
         backward = Backward(scores, wanted, reductions)
     except MissingAttributeError:
-        backward = PlainBackward(scores, wanted, reductions)
+        backward = AutogradBackward(scores, wanted, reductions)
     images, targets = scores[0].shape
     eye = torch.eye(targets, dtype=scores[0].dtype, device=scores[0].device)
     cotangents = eye[:, None, None].expand(-1, len(scores), images, -1)
     for chunk in cotangents.split(gradient_targets(scores[0], len(scores), backward.widest, memory)):
         yield backward(chunk)
+
+
+class DifferentGraphsError(ValueError):
+    """Networks that are not of one architecture."""
+
+
+class Backward:
+    """Gradients of several networks' outputs, (T, S, *shape) each, at the places `wanted` in their graphs.
+
+    The networks are of one architecture, and their graphs are walked together. Each gradient is handed to its
+    `reductions` function while it is at hand, so that none has to be kept.
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self, outputs: Sequence[Tensor], wanted: Sequence[Sequence[GradientEdge]], reductions: Sequence[Reduction]
+    ) -> None:
+        graphs, signatures = list[list[Step]](), set[Any]()
+        for output, edges in zip(outputs, wanted, strict=True):
+            graphs.append(steps_between(output.grad_fn, {edge.node for edge in edges}))
+            if len(outputs) > 1:
+                signatures.add(graph_signature(graphs[-1], edges))
+        if len(signatures) > 1:
+            raise DifferentGraphsError
+        self.output, self.wanted, self.reductions = get_gradient_edge(outputs[0]), wanted[0], reductions
+        self.places: dict[Node, list[int]] = defaultdict(list)
+        for index, edge in enumerate(self.wanted):
+            self.places[edge.node].append(index)
+        self.rules: list[tuple[Sequence[Step], Rule | None]] = []
+        for steps in zip(*graphs, strict=True):
+            has_rule = bool(steps[0].edges) and steps[0].is_readable and steps[0].name in RULES
+            self.rules.append((steps, RULES[steps[0].name](steps) if has_rule else None))
+        self.has_rules = all(rule is not None for steps, rule in self.rules if steps[0].edges)
+        self.infos = {s.node: [b.outputs[e.output] for e, b in zip(s.edges, s.below, strict=True)] for s in graphs[0]}
+        self.widest = max((math.prod(info.shape) for step in graphs[0] for info in step.outputs), default=1)
+        for step in chain(*graphs):  # links both ways are rings, and would keep the graph until Python collects them
+            step.above.clear()
+            step.below.clear()
+
+    @torch.no_grad()
+    def __call__(self, cotangents: Tensor) -> list[Tensor]:
+        """The reduced gradients at all places, from cotangents (T, S, *shape of the output)."""
+        at: dict[Node, Gradients] = defaultdict(dict)
+        at[self.output.node][self.output.output_nr] = cotangents
+        reduced: dict[int, Tensor] = {}
+        with nullcontext() if self.has_rules else silence_fallback_warnings():
+            for steps, rule in self.rules:
+                node, edges = steps[0].node, steps[0].edges
+                gradients, infos = at.pop(node), self.infos[node]
+                for index in self.places.get(node, ()):
+                    place = self.wanted[index].output_nr
+                    if place in gradients:
+                        reduced[index] = self.reductions[index](gradients[place])
+                if not edges:
+                    continue
+                found = autograd_gradients(steps, infos, gradients) if rule is None else rule(gradients[0])
+                for (_, below, place), info, gradient in zip(edges, infos, found, strict=True):
+                    there = at[below]
+                    if gradient.shape[2:] != info.shape:  # the node had broadcast its input
+                        gradient = sum_to_shape(gradient, info.shape)
+                    gradient = gradient.to(info.dtype)
+                    there[place] = there[place] + gradient if place in there else gradient
+        for index, edge in enumerate(self.wanted):
+            if index not in reduced:  # no way leads there
+                zeros = make_step(edge.node, [], True).outputs[edge.output_nr].zeros(*cotangents.shape[:2])
+                reduced[index] = self.reductions[index](zeros)
+        return [reduced[index] for index in range(len(self.wanted))]
+
+
+def sum_to_shape(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """The gradient (T, S, ...), summed over the axes along which a tensor of this shape was broadcast."""
+    more = gradient.ndim - 2 - len(shape)
+    gradient = gradient.flatten(2, 1 + more).sum(2) if more else gradient
+    return gradient.sum_to_size(*gradient.shape[:2], *shape)
+
+
+def autograd_gradients(steps: Sequence[Step], infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:
+    """What autograd does at the node, in one network after the other: all targets at once where the node allows it."""
+    one_by_one = steps[0].name in ONE_BY_ONE or steps[0].is_python  # vmap knows not what Python does
+    by_network = []
+    for s, step in enumerate(steps):
+        own, pull = {place: gradient[:, s] for place, gradient in gradients.items()}, partial(call_node, step, infos)
+        try:
+            by_network.append(target_by_target(pull, own) if one_by_one else torch.func.vmap(pull)(own))
+        except (RuntimeError, NotImplementedError):  # no batching rule, ...
+            by_network.append(target_by_target(pull, own))
+    return [stack_networks(gradient, 1) for gradient in zip(*by_network, strict=True)]
+
+
+def call_node(step: Step, infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:
+    """The gradients at the inputs that lead on, by autograd itself, for one target of one network."""
+    if step.is_python:  # it is given zeros where no gradient comes, as autograd does it
+        outputs = enumerate(step.outputs)
+        found = step.node.apply(*[gradients[place] if place in gradients else info.zeros() for place, info in outputs])
+    else:
+        found = step.node(*[gradients.get(place) for place in range(len(step.outputs))])
+    found = found if isinstance(found, tuple) else (found,)
+    by_input = [found[argument] for argument in step.arguments]
+    return [info.zeros() if own is None else own for own, info in zip(by_input, infos, strict=True)]
+
+
+def target_by_target(pull: Callable[[Gradients], list[Tensor]], gradients: Gradients) -> list[Tensor]:
+    targets = len(next(iter(gradients.values())))
+    each = [pull({place: gradient[t] for place, gradient in gradients.items()}) for t in range(targets)]
+    return [torch.stack(gradient) for gradient in zip(*each, strict=True)]

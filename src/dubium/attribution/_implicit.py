@@ -1,13 +1,17 @@
-"""The implicit bias `f(v) - J_f(v) v` of any function, by forward mode."""
+"""The implicit bias `f(v) - J_f(v) v` of any function or layer, by forward mode."""
 
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
+
+if TYPE_CHECKING:
+    from dubium.attribution._biases import RecordedBiases
 
 ROUNDING = 64  # times the machine's precision: a bias below this is that of a homogeneous function
 
@@ -84,3 +88,35 @@ def replace_tensors(value: Any, places: dict[int, int], copies: Sequence[Tensor]
         items = [replace_tensors(item, places, copies) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a named tuple, or a plain one
     return value
+
+
+@dataclass
+class ImplicitBiases:
+    """Hooks before and after layers of any kind, which record the implicit bias of each execution."""
+
+    recorded: "RecordedBiases"
+    pending: dict[nn.Module, list[Tensor | None] | list[Tensor]] = field(default_factory=dict)  # of layers in execution
+
+    def before(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        dependent = [value for value in flatten_tensors((args, kwargs)) if value.requires_grad]
+        call = Call(layer.forward, args, kwargs, dependent, returns_nothing=False)  # not layer(): it has hooks
+        try:  # now: a layer that works in place overwrites its input
+            values = [value.detach() for value in dependent]
+            self.pending[layer] = implicit_biases(call, values) if dependent else []
+        except NoForwardModeError:
+            views = [value.view_as(value) for value in dependent]
+            self.pending[layer] = views
+            return replace_tensors((args, kwargs), call.places, views)
+        return None
+
+    def after(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        self.recorded.follow("layer", args, out)
+        found, outputs = self.pending.pop(layer), flatten_tensors(out)
+        if any(value is not None and value.requires_grad for value in found):  # views of the inputs: no forward mode
+            terms = [(value, value.detach()) for value in outputs] + [(v, -v.detach()) for v in found if v is not None]
+        else:
+            terms = [(value, bias) for value, bias in zip(outputs, found, strict=False) if bias is not None]
+        # a plain LayerNorm over one axis works on (B, H, W, C); its subclasses for images move the axes themselves
+        norms_last = type(layer) is nn.LayerNorm and len(layer.normalized_shape) == 1
+        for value, bias in terms:
+            self.recorded.add(value, bias, last=norms_last or id(value) in self.recorded.channels_last)

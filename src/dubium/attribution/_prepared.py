@@ -1,9 +1,9 @@
 """A method with its options, and what it becomes as the relevance of UA-Backprop: prepared, it has the networks' logits
 and gives maps of classes in chunks."""
 
-import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from dubium.attribution._budget import forward_batch_size, map_rows
 from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._target import LogitTarget
-from dubium.checks import check_logits, check_maps, name_network
+from dubium.checks import check_maps, list_some
+from dubium.errors import OutputError, PosteriorError
 from dubium.types import Attribution, Attributor, Images, Logits, Posterior, Target
 
 CONTEXT = "context"
@@ -28,14 +29,15 @@ class Method:
     name: str
     function: Attributor
     options: Mapping[str, Any]
-    prepare: Callable[..., "PreparedRelevance"]  # called with itself, networks, x and context, for UA-Backprop
+    wants_context: bool
+    prepare: Callable[..., "PreparedRelevance"] | None = None  # what UA-Backprop prepares it by, if not by calls
     is_ours: bool = False  # False for a function, class or object of the user's, whatever its name
     is_scaled: bool = False  # whether its maps are to be scaled to the scores
 
     def __call__(self, network: nn.Module, x: Images, target: Target, context: Context) -> Attribution:
         """The maps of each target, and whatever else the method finds."""
-        wants_context = CONTEXT in inspect.signature(self.function).parameters
-        found = self.function(network, x, target, **self.options, **({CONTEXT: context} if wants_context else {}))
+        given = {**self.options, CONTEXT: context} if self.wants_context else self.options
+        found = self.function(network, x, target, **given)
         return found if isinstance(found, Attribution) else Attribution(found, {})
 
 
@@ -59,7 +61,7 @@ class PreparedRelevance(Protocol):
         ...
 
 
-class PlainRelevance:
+class RelevanceByCalls:
     """Any attributor: a forward pass for the logits, and a call for each chunk of images and classes."""
 
     def __init__(self, method: Method, networks: Posterior, x: Images, context: Context) -> None:
@@ -110,19 +112,32 @@ def class_targets(weights: Float[Tensor, "T B K"], rows: int) -> Iterator[LogitT
             yield LogitTarget(part[0] if images == 1 else part)
 
 
-def predict_logits(networks: Posterior, x: Images, memory: int) -> Logits:
-    """Every network's logits, checked."""
-    return check_logits([*network_logits(enumerate(networks), x, memory)], len(networks))[:, : len(x)]
-
-
-def network_logits(numbered: Iterable[tuple[int, nn.Module]], x: Images, memory: int) -> Iterator[Tensor]:
-    """The logits of one network after the other, by plain forward passes; networks come with their numbers."""
+def predict_logits(networks: Posterior, x: Images, memory: int, *, known: Sequence[Tensor] = ()) -> Logits:
+    """Every network's logits, checked; without another pass of the first networks, whose logits are `known`."""
     rows = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
-    for index, network in numbered:
-        with name_network(index, rows):
-            size = forward_batch_size(network, rows, memory)
-        outputs = []
-        for part in rows.split(size):
-            with name_network(index, part):
-                outputs.append(network(part.clone()))
-        yield torch.cat(outputs)
+    found = [*known]
+    for network in islice(networks, len(known), None) if len(known) < len(networks) else ():
+        size = forward_batch_size(network, rows, memory)
+        found.append(torch.cat([network(part.clone()) for part in rows.split(size)]))
+    return check_logits(found, len(networks))[:, : len(x)]
+
+
+def check_logits(by_network: Sequence[Tensor], expected: int) -> Logits:
+    """The logits of all networks, if there are as many as expected, of the same classes, and finite."""
+    classes = [logits.shape[1] for logits in by_network]
+    for index, own in enumerate(classes):
+        if own != classes[0]:
+            raise PosteriorError(
+                f"Networks disagree about the classes: network 0 has {classes[0]}, network {index} has {own}."
+            )
+    if len(by_network) != expected:
+        raise PosteriorError(f"The posterior says it has {expected} networks, but gave {len(by_network)}.")
+    together = torch.stack([*by_network])
+    finite = together.isfinite().all(-1)
+    if not finite.all():
+        index = int((~finite).any(1).int().argmax())
+        bad = (~finite[index]).nonzero().flatten().tolist()
+        raise OutputError(
+            f"Network {index} gives NaN or infinite logits for image {list_some(bad)}. Has its training diverged?"
+        )
+    return together

@@ -2,32 +2,40 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 from itertools import islice
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import interpolate
 
-from dubium.attribution._autograd.backward import DifferentGraphsError
 from dubium.attribution._autograd.nodes import MissingAttributeError, count_graph_numbers
-from dubium.attribution._biases import Bias
-from dubium.attribution._budget import FEATURES, KEPT_DIVISOR, TOGETHER_ROWS, is_large, map_rows, measure_cost
+from dubium.attribution._biases import Bias, Layout, record_biases
+from dubium.attribution._budget import FEATURES, KEPT_DIVISOR, TOGETHER_ROWS, images_per_pass, map_rows
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._fullgrad_terms import RESCALE
-from dubium.attribution._gradients import apply_target, forward_with_graph, reduced_gradients, split_images
-from dubium.attribution._layers import record_biases
+from dubium.attribution._gradients import (
+    DifferentGraphsError,
+    apply_target,
+    forward_with_graph,
+    reduced_gradients,
+    split_images,
+)
 from dubium.attribution._prepared import (
     ClassMaps,
     ClassWeights,
     Method,
     class_maps_by_calls,
     class_targets,
-    network_logits,
+    predict_logits,
 )
-from dubium.checks import check_logits, name_network
 from dubium.errors import UnknownNameError, unknown
 from dubium.types import Images, Maps, Posterior, Target
+
+EPS = 1e-6  # of the reference code
+
+TermMap = Callable[[Bias, Tensor], Tensor]
+"""A bias and the gradients of all targets at its layer's output, (t, S, B, ...) -> the term's map, (t, S, B, h, w)."""
 
 
 def fullgrad(
@@ -58,11 +66,6 @@ class FullGradPass:
         self.edges, self.biases = [edge for edge, _ in terms], [bias for _, bias in terms]
 
 
-def images_per_pass(network: nn.Module, x: Images, target: Target | None, memory: int) -> int:
-    """Images whose pass, with all targets' gradients, keeps to the memory."""
-    return measure_cost(network, x, target).chunks(len(x), memory)[0] if len(x) > 1 or is_large(x) else 1
-
-
 def bias_terms(
     passes: Sequence[FullGradPass], target: Target | None, reduction: Callable[[Bias, Tensor], Tensor], memory: int
 ) -> Iterator[Sequence[Tensor]]:
@@ -84,11 +87,89 @@ def fullgrad_maps(
     """The maps of networks of one architecture, from forward passes of the same images."""
     if rescale not in RESCALE:
         raise UnknownNameError(unknown("rescale", rescale, RESCALE))
-    term_map, layer_sum = RESCALE[rescale]
     chunks: list[Tensor] = []
-    for maps in bias_terms(passes, target, term_map, memory):
-        chunks.append(layer_sum(maps, passes[0].leaf))
+    for terms in bias_terms(passes, target, RESCALE[rescale], memory):
+        maps = sum_layers(terms, passes[0].leaf)
+        if rescale == "reference":
+            low, high = maps.amin((3, 4), keepdim=True), maps.amax((3, 4), keepdim=True)
+            maps = (maps - low) / (high - low + EPS)
+        chunks.append(maps)
     return torch.cat(chunks).permute(1, 2, 0, 3, 4)
+
+
+def term_sum(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
+    """The sum of all numbers of a term."""
+    value = bias.value
+    if not bias.implicit:
+        gradient = gradient if bias.channels == -1 else gradient.movedim(3, -1)
+        value = value.view(len(value), *[1] * (gradient.ndim - 3), -1)
+    return (gradient * value).flatten(2).sum(2)
+
+
+def mean_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
+    """Equation 10: the channel mean of the absolute term."""
+    return absolute_term(bias, gradient).mean(-1).movedim(4, 1)
+
+
+def rescaled_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
+    """The absolute term in [0, 1] over channels and pixels together, summed over channels.
+
+    Its numbers are not rescaled one by one: their channel sum is `(sum - C lo) / (hi - lo + eps)`.
+    """
+    term = absolute_term(bias, gradient)
+    whole, high = term.sum(-1), extreme(term, torch.amax)
+    # most terms have a 0, of a feature that is off, and it is seen in two rows; a GPU would have to wait for the answer
+    if not term.is_cpu or extreme(term[:, :, :2], torch.amin).any():
+        low = extreme(term, torch.amin)
+        whole, high = whole - term.shape[-1] * low, high - low
+    return (whole / (high + EPS)).movedim(4, 1)
+
+
+def absolute_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
+    """The absolute product of gradient and bias, channels last."""
+    assert bias.layout is not None, "only biases that have a place in the image make maps"
+    if bias.implicit:
+        return as_maps(gradient * bias.value, bias.layout).abs().contiguous()
+    rows = as_maps(gradient, bias.layout).contiguous()
+    by_row = bias.value.flatten().expand(rows.shape[3], -1).flatten()  # one long inner loop instead of many short ones
+    return (rows.flatten(3) * by_row).abs_().view_as(rows)
+
+
+def as_maps(gradient: Tensor, layout: Layout) -> Float[Tensor, "t B h w S C"]:
+    """A gradient (t, S, B, ...), channels last; tokens without a place in the image are left out."""
+    channels = [3 + axis for axis in range(gradient.ndim - 3) if axis not in layout.axes]
+    maps = gradient.permute(0, 2, *[3 + axis for axis in layout.axes], 1, *channels)
+    if layout.grid is not None:
+        maps = maps[:, :, layout.prefix :].unflatten(2, layout.grid)
+    return maps.flatten(5) if len(channels) > 1 else maps
+
+
+def extreme(term: Float[Tensor, "t B h w S C"], of: Callable[..., Tensor]) -> Float[Tensor, "t B 1 1 S"]:
+    """The least or largest number of each network's term. Of several, rows go first: their inner loops are long."""
+    if term.shape[4] == 1:
+        return of(term.flatten(2), 2)[:, :, None, None, None]
+    by_column = of(term.flatten(3), 2).unflatten(2, (term.shape[3], -1))
+    return of(of(by_column, 2).unflatten(2, term.shape[4:]), 3)[:, :, None, None]
+
+
+def sum_layers(maps: Sequence[Tensor], x: Images) -> Float[Tensor, "t S B H W"]:
+    """The sum of all terms' maps. Those of one size are summed before they are upsampled, which is linear."""
+    by_size: dict[tuple[int, ...], Tensor] = {}
+    for term in maps:
+        size = tuple(term.shape[3:])
+        by_size[size] = by_size[size] + term if size in by_size else term
+    image_size = tuple(x.shape[2:])
+    return reduce(torch.add, [m if size == image_size else upsample(m, image_size) for size, m in by_size.items()])
+
+
+def upsample(maps: Float[Tensor, "t S B h w"], size: Sequence[int]) -> Float[Tensor, "t S B H W"]:
+    """Bilinear interpolation. Maps go as channels, side by side: each pixel's weights serve for all of them."""
+    rows = maps.permute(2, 3, 4, 0, 1).flatten(3).permute(0, 3, 1, 2)
+    larger: Tensor = interpolate(rows, size=size, mode="bilinear", align_corners=True)
+    return larger.view(len(rows), *maps.shape[:2], *size).movedim(0, 2)
+
+
+RESCALE: dict[str, TermMap] = {"reference": rescaled_term, "none": mean_term}
 
 
 NetworkPasses = Sequence[tuple[slice, FullGradPass]]
@@ -98,21 +179,14 @@ NetworkPasses = Sequence[tuple[slice, FullGradPass]]
 class PreparedFullGrad:
     """FullGrad as the relevance of UA-Backprop: the forward passes that gave the logits serve for the maps too.
 
-    As many networks' passes are kept as fit the memory. What it gives is what `PlainRelevance` gives of FullGrad.
+    As many networks' passes are kept as fit the memory. The maps are those of `RelevanceByCalls`.
     """
 
     def __init__(self, method: Method, networks: Posterior, x: Images, context: Context) -> None:
         self.method, self.networks, self.x, self.context = method, networks, x, context
         self.kept = keep_passes(networks, x, context.memory)
         logits = [torch.cat([one.output.detach() for _, one in passes]) for passes in self.kept]
-        if len(logits) < len(networks):
-            logits += network_logits(self.other_networks(), x, context.memory)
-        self.logits = check_logits(logits, len(networks))[:, : len(x)]
-
-    def other_networks(self) -> Iterator[tuple[int, nn.Module]]:
-        """The networks without kept passes, numbered; a posterior that makes its networks anew is not asked in vain."""
-        first = len(self.kept)
-        return islice(enumerate(self.networks), first, None) if first < len(self.networks) else iter(())
+        self.logits = predict_logits(networks, x, context.memory, known=logits)
 
     def class_maps(self, weights: ClassWeights) -> Iterator[ClassMaps]:
         rescale, memory = self.method.options["rescale"], self.context.memory
@@ -127,20 +201,21 @@ class PreparedFullGrad:
                 for target in class_targets(weights[s][:, images], rows):
                     maps = fullgrad_maps([one], target, rescale, memory)
                     yield ClassMaps(slice(s, s + 1), images, target(weights[s][:, images])[None], maps)
-        yield from class_maps_by_calls(self.method, self.other_networks(), self.x, weights, self.context)
+        if len(self.kept) < len(weights):  # a posterior that makes its networks anew is not asked in vain
+            others = islice(enumerate(self.networks), len(self.kept), None)
+            yield from class_maps_by_calls(self.method, others, self.x, weights, self.context)
 
 
 def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPasses]:
     """Forward passes that serve for logits and relevance both: of as many networks as fit into the memory."""
     room, kept = memory // KEPT_DIVISOR, list[NetworkPasses]()
-    for index, network in enumerate(networks if len(x) else ()):
+    for network in networks if len(x) else ():
         if FEATURES * x.nbytes > room:
             break
-        with name_network(index, x):
-            size, passes = images_per_pass(network, x, None, memory), list[tuple[slice, FullGradPass]]()
-            for start in range(0, len(x), size):
-                images = slice(start, min(len(x), start + size))
-                passes.append((images, FullGradPass(network, x[images])))
+        size, passes = images_per_pass(network, x, None, memory), list[tuple[slice, FullGradPass]]()
+        for start in range(0, len(x), size):
+            images = slice(start, min(len(x), start + size))
+            passes.append((images, FullGradPass(network, x[images])))
         try:
             room -= x.element_size() * sum([count_graph_numbers(one.output) for _, one in passes])
         except MissingAttributeError:

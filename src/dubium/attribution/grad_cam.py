@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.nn.modules.conv import _ConvNd
 
-from dubium.attribution._budget import measure_cost
+from dubium.attribution._budget import images_per_pass
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._gradients import forward_with_graph, gradients_at, split_images
 from dubium.errors import OptionError, UnknownNameError, unknown
@@ -30,9 +30,8 @@ def grad_cam(
     """
     members = list(network.networks) if isinstance(network, Stack) else [network]
     layers = {find_layer(member, x[:1], layer) for member in members}
-    images, _ = measure_cost(network, x, target).chunks(len(x), context.memory)
     maps: list[Maps] = []
-    for part, own in split_images(x, target, images):
+    for part, own in split_images(x, target, images_per_pass(network, x, target, context.memory)):
         with record_features(layers) as recorded:
             _, scores = forward_with_graph(network, part, own)
         last = list(recorded.values())

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from torch.jit import ScriptModule
 
 from dubium.attribution._autograd.nodes import graph_nodes
+from dubium.attribution._budget import keep_freed_memory
 from dubium.checks import check_network, check_posterior
+from dubium.errors import DubiumError, NetworkError
 from dubium.networks.class_choice import Pair, select_pair
 from dubium.networks.cut_gradients import CutWatch, warn_of_cut
 from dubium.networks.outputs import CONVERSIONS, OutputChoice, check_output_choice, take_network_logits
@@ -33,6 +35,9 @@ ONE_CALL = threading.RLock()
 """Calls from several threads take turns: hooks and frozen parameters belong to networks that they may share, and
 torch's random numbers, by which some posteriors are drawn, to all."""
 
+NAMED_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""What a network may raise about images that it cannot take."""
+
 
 @contextmanager
 def borrow_networks(
@@ -44,7 +49,7 @@ def borrow_networks(
     layers: bool = True,
     gradients: bool = True,
     pair: Pair | None = None,
-) -> Iterator[tuple["PlainNetworks", Images]]:
+) -> Iterator[tuple["BorrowedNetworks", Images]]:
     """Within, checked networks and images that autograd may save, both in at least float32.
 
     Args:
@@ -55,6 +60,7 @@ def borrow_networks(
     """
     if output is not None:
         check_output_choice(output)
+    keep_freed_memory()
     own_precision = torch.autocast(x.device.type, enabled=False)  # bfloat16 sums would be off by per cents
     with ONE_CALL, own_precision, torch.inference_mode(False), torch.no_grad():
         is_ensemble = isinstance(posterior, list) and all(isinstance(element, nn.Module) for element in posterior)
@@ -63,36 +69,38 @@ def borrow_networks(
         for index, network in enumerate(networks):
             check_network(network, index, x, layers=layers)
         half = x.dtype in (torch.float16, torch.bfloat16)
-        plain = PlainNetworks(networks, half, FirstPasses(output, gradients, pair))
+        borrowed = BorrowedNetworks(networks, half, Findings(output, gradients, tuple(x.shape), pair))
         try:
-            yield plain, x.float() if half else x.clone() if x.is_inference() else x.detach()
+            yield borrowed, x.float() if half else x.clone() if x.is_inference() else x.detach()
         finally:
-            for parameter in [reference() for reference in plain.frozen]:
+            for parameter in [reference() for reference in borrowed.frozen]:
                 if parameter is not None:
                     parameter.requires_grad_(True)
 
 
 @dataclass
-class FirstPasses:
-    """What the first passes of a posterior's networks have shown.
+class Findings:
+    """What is asked of a posterior's networks, and what the first pass of each has shown.
 
     Args:
         choice: what of a network's output to take.
         gradients: whether the method needs the gradient of the logits at the image.
+        x_shape: of all images, for error messages.
         pair: the two classes whose logits the networks hand on, instead of all.
     """
 
     choice: OutputChoice
     gradients: bool
+    x_shape: tuple[int, ...]
     pair: Pair | None = None
-    checked: set[int] = field(default_factory=set)  # numbers of networks
-    plain: set[int] = field(default_factory=set)  # numbers of networks whose output is the logits alone
+    checked: set[int] = field(default_factory=set)  # numbers of networks that have had their first pass
+    gives_logits: set[int] = field(default_factory=set)  # of networks whose output is the logits, nothing else
     watched: set[type] = field(default_factory=set)  # classes of networks in which no part of the gradient is cut
     operations: dict[int, set[str]] = field(default_factory=dict)  # autograd's nodes in the first network of each class
 
 
 @dataclass
-class PlainNetworks:
+class BorrowedNetworks:
     """A posterior's networks with logits as output and frozen parameters, without what torch.compile wrapped around.
 
     They are copies where autograd cannot work with their weights (made in inference mode), or would overflow (half
@@ -101,7 +109,7 @@ class PlainNetworks:
 
     posterior: Posterior
     half: bool
-    passes: FirstPasses
+    findings: Findings
     frozen: list[ref[nn.Parameter]] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -109,16 +117,16 @@ class PlainNetworks:
 
     def __iter__(self) -> Iterator[nn.Module]:
         for index, network in enumerate(self.posterior):
-            plain: nn.Module = getattr(network, "_orig_mod", network)
-            parameters = list(plain.parameters())
-            if self.half or any(tensor.is_inference() for tensor in (*parameters, *plain.buffers())):
-                plain = deepcopy(plain).float() if self.half else deepcopy(plain)
-                parameters = list(plain.parameters())
+            own: nn.Module = getattr(network, "_orig_mod", network)
+            parameters = list(own.parameters())
+            if self.half or any(tensor.is_inference() for tensor in (*parameters, *own.buffers())):
+                own = deepcopy(own).float() if self.half else deepcopy(own)
+                parameters = list(own.parameters())
             for parameter in parameters:
                 if parameter.requires_grad:
                     self.frozen.append(ref(parameter))
                     parameter.requires_grad_(False)
-            yield plain if index in self.passes.plain else LogitsNetwork(plain, index, self.passes)
+            yield own if index in self.findings.gives_logits else LogitsNetwork(own, index, self.findings)
 
 
 class LogitsNetwork(nn.Module):
@@ -129,11 +137,11 @@ class LogitsNetwork(nn.Module):
 
     network: nn.Module
     index: int
-    passes: FirstPasses
+    findings: Findings
 
-    def __init__(self, network: nn.Module, index: int, passes: FirstPasses) -> None:
+    def __init__(self, network: nn.Module, index: int, findings: Findings) -> None:
         super().__init__()
-        self.__dict__.update(network=network, index=index, passes=passes, training=False)
+        self.__dict__.update(network=network, index=index, findings=findings, training=False)
         if not isinstance(network, ScriptModule):
             self.__dict__.update({name: getattr(network, name) for name in ("_modules", "_parameters", "_buffers")})
 
@@ -145,33 +153,41 @@ class LogitsNetwork(nn.Module):
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
         """The network's, without this module, unless it computes something of the output itself."""
-        choice = self.passes.choice
+        choice = self.findings.choice
         computes = choice in CONVERSIONS if isinstance(choice, str) else callable(choice)
-        if computes or self.passes.pair:
+        if computes or self.findings.pair:
             yield from super().named_modules(*args, **kwargs)
         else:
             yield from self.network.named_modules(*args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
-        passes = self.passes
-        if self.index in passes.checked:
+        findings = self.findings
+        if self.index in findings.checked:
             logits = self.logits(x)
-        elif not passes.gradients or x.requires_grad:
+        elif not findings.gradients or x.requires_grad:
             logits = self.check_first_pass(x, x)
         else:  # a graph of one image tells; the others go without
             with torch.enable_grad():
                 logits = self.check_first_pass(x[:1].clone().requires_grad_(), x).detach()
             logits = torch.cat([logits, self.logits(x[1:])]) if len(x) > 1 else logits
-        passes.checked.add(self.index)
-        return logits if passes.pair is None else select_pair(logits, passes.pair)
+        findings.checked.add(self.index)
+        return logits if findings.pair is None else select_pair(logits, findings.pair)
 
     def logits(self, x: Tensor) -> Tensor:
-        """The part of the output that was chosen, if it is logits (B, K)."""
-        output: Any = self.network(x)
-        if self.passes.choice is None and self.passes.pair is None and isinstance(output, Tensor):
-            self.passes.plain.add(self.index)
-        else:
-            output = take_network_logits(output, self.passes.choice, len(x), self.index)
+        """The part of the output that was chosen, if it is logits (B, K). What the network raises is said to be its."""
+        findings = self.findings
+        try:
+            output: Any = self.network(x)
+            if findings.choice is None and findings.pair is None and isinstance(output, Tensor):
+                findings.gives_logits.add(self.index)
+            else:
+                output = take_network_logits(output, findings.choice, len(x), self.index)
+        except DubiumError:
+            raise
+        except NAMED_ERRORS as error:
+            raise NetworkError(
+                f"Network {self.index} cannot take images of shape {findings.x_shape}: {type(error).__name__}: {error}"
+            ) from error
         is_matrix = isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(x)
         if not is_matrix or not output.is_floating_point() or output.shape[1] < 2:
             refuse_output(output, self.index, len(x))
@@ -185,7 +201,7 @@ class LogitsNetwork(nn.Module):
             batch: the images, of which x are all or the first.
         """
         own_code = not all(type(module).__module__.startswith("torch.nn.") for module in self.network.modules())
-        is_watched = x.requires_grad and own_code and type(self.network) not in self.passes.watched
+        is_watched = x.requires_grad and own_code and type(self.network) not in self.findings.watched
         before, on_device = torch.get_rng_state(), torch.cuda.get_rng_state(x.device) if x.is_cuda else None
         watch = CutWatch() if is_watched else None
         with watch or nullcontext():
@@ -200,13 +216,13 @@ class LogitsNetwork(nn.Module):
                     check_is_fixed(logits, self.logits(x.clone()), self.index)
                     refuse_mixed_images(self.index)
             sums_to_one = bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)
-        if sums_to_one and not callable(self.passes.choice):
+        if sums_to_one and not callable(self.findings.choice):
             refuse_probabilities(self.index)
         if x.requires_grad and not logits.requires_grad:
             refuse_cut_off(self.index)
         if watch is not None:
             if watch.found:
                 warn_of_cut(self.network, x, self.index)
-            self.passes.watched.add(type(self.network))
-            self.passes.operations[self.index] = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
+            self.findings.watched.add(type(self.network))
+            self.findings.operations[self.index] = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
         return logits

@@ -17,7 +17,7 @@ from dubium.errors import DubiumError, FileFormatError, OptionError, lookup
 from dubium.evaluation.metrics.blurring import pixel_ranks
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.explanation import Explanation
-from dubium.registry import AUTO, RECOMMENDED, RELEVANCES, UA_BACKPROP, method_names
+from dubium.registry import AUTO, RECOMMENDED, RELEVANCE_PATHS, UA_BACKPROP, method_names
 from dubium.run.settings import Settings
 from dubium.run.sources import ImageSource, Item, open_source
 from dubium.run.store import Row, class_name, open_results
@@ -178,7 +178,7 @@ def explain_item(session: Session, item: Item, choice: Choice) -> Explanation:
     offered: dict[str, tuple[str, Mapping[str, Any]]] = {name: (name, {}) for name in method_names()}
     offered |= session.methods
     method, chosen = lookup("method", offered, choice.method)  # no code is imported because a visitor names it
-    lookup("relevance", RELEVANCES, choice.relevance)
+    lookup("relevance", RELEVANCE_PATHS, choice.relevance)
     options = dict(chosen)
     if choice.method == "ua-backprop":
         options = {"relevance": choice.relevance, "tau1": choice.tau1, "tau2": choice.tau2}

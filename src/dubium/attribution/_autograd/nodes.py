@@ -6,7 +6,7 @@ one, `MissingAttributeError` is raised, and callers leave the node, or the whole
 
 import math
 import warnings
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -17,8 +17,25 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 Node = Any  # torch's own type for nodes does not know what they have saved
 
-CONVOLUTION = "ConvolutionBackward0"
+CONVOLUTION, BATCH_NORM = "ConvolutionBackward0", "NativeBatchNormBackward0"
+RELU, MAX_POOLING = "ReluBackward0", "MaxPool2DWithIndicesBackward0"
+DENSE, PRODUCT, ADDITION = "AddmmBackward0", "MmBackward0", "AddBackward0"
+MEAN, SLICE = "MeanBackward1", "SliceBackward0"
+RESHAPES = ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0")
 COPIES = ("CloneBackward0", "AliasBackward0", "ToCopyBackward0")
+
+SAVED: dict[str, tuple[str, ...]] = {
+    CONVOLUTION: ("weight", "stride", "padding", "dilation", "groups", "transposed"),
+    BATCH_NORM: ("training", "running_var", "eps", "weight"),
+    RELU: ("result",),
+    MAX_POOLING: ("self", "result1", "kernel_size", "stride", "padding", "dilation", "ceil_mode"),
+    DENSE: ("alpha", "mat2"),
+    PRODUCT: ("mat2",),
+    ADDITION: ("alpha",),
+    MEAN: ("self_sym_sizes", "dim"),
+    **dict.fromkeys((SLICE, *RESHAPES), ("self_sym_sizes",)),
+}
+"""What the rules need of what the forward pass saved, by node, under torch's own names."""
 
 
 class MissingAttributeError(AttributeError):
@@ -76,6 +93,8 @@ class Step:
     inputs: list[int]  # one for each edge
     arguments: list[int]  # their places in what the node's backward returns
     shape: tuple[int, ...]  # of the first output
+    saved: dict[str, Any]  # what `SAVED` names
+    is_readable: bool  # whether torch shows all of that
     is_wanted: bool
     is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
     above: list["Step"] = field(default_factory=list)
@@ -85,10 +104,6 @@ class Step:
     is_done: bool = False  # it does all that this one would do
     may_overwrite: bool = False  # the gradient that it gives is new, and nobody else's
     folded_norm: "Step | None" = None  # a BatchNorm that leaves its factors to this convolution
-
-    def saved(self, name: str) -> Any:
-        """What the forward pass saved under a name of torch's, e.g. "weight" in a convolution."""
-        return read_attribute(self.node, f"_saved_{name}")
 
 
 def steps_between(root: Node, wanted: Collection[Node]) -> list[Step]:
@@ -101,12 +116,7 @@ def steps_between(root: Node, wanted: Collection[Node]) -> list[Step]:
         if is_complete:
             edges = [Edge(i, *edge) for i, edge in enumerate(node.next_functions) if steps.get(edge[0])]
             if edges or node in wanted:
-                outputs, inputs = output_infos(node), [edge.input for edge in edges]
-                is_python, name, shape = not callable(node), str(node.name()), outputs[0].shape
-                arguments = [tensor_argument(node, number) for number in inputs] if is_python else inputs
-                steps[node] = step = Step(
-                    node, name, outputs, edges, inputs, arguments, shape, node in wanted, is_python
-                )
+                steps[node] = step = make_step(node, edges, node in wanted)
                 order.append(step)
         elif node is not None and node not in steps:
             steps[node] = None
@@ -120,9 +130,21 @@ def steps_between(root: Node, wanted: Collection[Node]) -> list[Step]:
     return order[::-1]
 
 
-def output_infos(node: Node) -> list[OutputInfo]:
-    """What is known about each output of a node."""
-    return [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in read_attribute(node, "_input_metadata")]
+def make_step(node: Node, edges: list[Edge], is_wanted: bool) -> Step:
+    """A node, with all that is read of it."""
+    name, is_python = str(node.name()), not callable(node)
+    outputs = [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in read_attribute(node, "_input_metadata")]
+    inputs = [edge.input for edge in edges]
+    arguments = [tensor_argument(node, number) for number in inputs] if is_python else inputs
+    saved, is_readable = dict[str, Any](), True
+    try:
+        for attribute in SAVED.get(name, ()) if edges else ():
+            saved[attribute] = read_attribute(node, f"_saved_{attribute}")
+    except MissingAttributeError:
+        is_readable = False
+    return Step(
+        node, name, outputs, edges, inputs, arguments, outputs[0].shape, saved, is_readable, is_wanted, is_python
+    )
 
 
 def tensor_argument(node: Node, number: int) -> int:
@@ -135,17 +157,12 @@ def tensor_argument(node: Node, number: int) -> int:
     return needing[leading.index(number)]
 
 
-def graph_signature(
-    steps: Sequence[Step], wanted: Sequence[GradientEdge], settings: Mapping[str, Sequence[str]]
-) -> tuple[Any, ...]:
-    """What must be equal for two graphs to be walked together; `settings` names what the rules read, by node."""
+def graph_signature(steps: Sequence[Step], wanted: Sequence[GradientEdge]) -> tuple[Any, ...]:
+    """What must be equal for two graphs to be walked together."""
     order, nodes = {step.node: index for index, step in enumerate(steps)}, list[Any]()
     for step in steps:
         nodes += [step.name, step.shape, *[(edge.input, order[edge.node], edge.output) for edge in step.edges]]
-        for name in settings.get(step.name, ()):
-            nodes.append(step.saved(name))
-        if step.name == CONVOLUTION:
-            nodes.append(step.saved("weight").shape)
+        nodes += [value.shape if isinstance(value, Tensor) else value for value in step.saved.values()]
     return *nodes, *[(order.get(edge.node), edge.output_nr) for edge in wanted]
 
 

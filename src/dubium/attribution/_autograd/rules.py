@@ -1,20 +1,34 @@
 """Rules for the commonest nodes: from the gradient at a node's output to those at its inputs, for all targets at once.
 
 Networks of one architecture go together: a rule is made from the same step of each of them, and is None where it does
-not fit. Gradients are (T, S, *shape of the output); features keep their channels last, as convolutions want them.
+not fit. Gradients are (T, S, *shape of the output); features keep their channels last, those of all networks side by
+side: the layout in which oneDNN convolves fastest, with one group of channels for each network.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
+from torch.nn.functional import conv_transpose2d, pad
 
-from dubium.attribution._autograd.convolution import BATCH_NORM, Rule, batch_norm_rule, convolution_rule
-from dubium.attribution._autograd.nodes import CONVOLUTION, Step
+from dubium.attribution._autograd.nodes import (
+    ADDITION,
+    BATCH_NORM,
+    CONVOLUTION,
+    DENSE,
+    MAX_POOLING,
+    MEAN,
+    PRODUCT,
+    RELU,
+    RESHAPES,
+    SLICE,
+    Step,
+)
 
-RELU, MAX_POOLING = "ReluBackward0", "MaxPool2DWithIndicesBackward0"
+Rule = Callable[[Tensor], Sequence[Tensor]]
+"""Gradient at a node's output, (T, S, *shape) -> gradients at its inputs that lead on, (T, S, *shape) each."""
 
 
 def stack_networks(tensors: Sequence[Tensor], axis: int) -> Tensor:
@@ -29,22 +43,22 @@ def identity_rule(steps: Sequence[Step]) -> Rule:
 
 
 def addition_rule(steps: Sequence[Step]) -> Rule | None:
-    return identity_rule(steps) if steps[0].saved("alpha") == 1 else None
+    return identity_rule(steps) if steps[0].saved["alpha"] == 1 else None
 
 
 def slice_rule(steps: Sequence[Step]) -> Rule | None:
     """Only where the slice leaves nothing out."""
-    return identity_rule(steps) if steps[0].shape == tuple(steps[0].saved("self_sym_sizes")) else None
+    return identity_rule(steps) if steps[0].shape == tuple(steps[0].saved["self_sym_sizes"]) else None
 
 
 def reshape_rule(steps: Sequence[Step]) -> Rule:
-    shape = steps[0].saved("self_sym_sizes")
+    shape = steps[0].saved["self_sym_sizes"]
     return lambda gradient: [gradient.reshape(*gradient.shape[:2], *shape)]
 
 
 def mean_rule(steps: Sequence[Step]) -> Rule:
-    shape = steps[0].saved("self_sym_sizes")
-    dims = steps[0].saved("dim") or range(len(shape))
+    shape = steps[0].saved["self_sym_sizes"]
+    dims = steps[0].saved["dim"] or range(len(shape))
     axes = [range(len(shape))[dim if dim < 2**63 else dim - 2**64] for dim in dims]  # negative ones come unsigned
     kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
     count = math.prod(shape) / math.prod(kept)
@@ -52,9 +66,9 @@ def mean_rule(steps: Sequence[Step]) -> Rule:
 
 
 def dense_rule(steps: Sequence[Step]) -> Rule | None:
-    if steps[0].inputs != [1] or steps[0].saved("alpha") != 1:
+    if steps[0].inputs != [1] or steps[0].saved["alpha"] != 1:
         return None
-    weights = [step.saved("mat2").T for step in steps]
+    weights = [step.saved["mat2"].T for step in steps]
     if len(weights) == 1:
         return lambda gradient: [gradient @ weights[0]]
     # rows are few, and MKL gives few rows to one thread: halves of the weights are work for two
@@ -72,7 +86,7 @@ def product_rule(steps: Sequence[Step]) -> Rule | None:
     """A product of matrices of which the second is a weight."""
     if steps[0].inputs != [0]:
         return None
-    weights = [step.saved("mat2").T for step in steps]
+    weights = [step.saved["mat2"].T for step in steps]
     return lambda gradient: [stack_networks([gradient[:, s] @ weight for s, weight in enumerate(weights)], 1)]
 
 
@@ -97,7 +111,7 @@ def as_convolutions_want(features: Tensor) -> Tensor:
 def relu_rule(steps: Sequence[Step]) -> Rule:
     if steps[0].is_done:
         return lambda gradient: [gradient]
-    out = as_convolutions_want(stack_networks([step.saved("result") for step in steps], 0))
+    out = as_convolutions_want(stack_networks([step.saved["result"] for step in steps], 0))
     if steps[0].may_overwrite:
         return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0, grad_input=gradient)]
     return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0)]
@@ -109,12 +123,12 @@ def max_pooling_rule(steps: Sequence[Step]) -> Rule | None:
     Where a ReLU leads to nothing else, its rule is done here too: a maximum passes if it is above 0.
     """
     step, relu = steps[0], steps[0].below[0]
-    kernel, moves = step.saved("kernel_size"), (*step.saved("padding"), *step.saved("dilation"))
-    touch = kernel[0] == kernel[1] and step.saved("stride") in ((), kernel) and moves == (0, 0, 1, 1)
-    if not touch or step.saved("ceil_mode") or step.saved("self").ndim != 4:
+    kernel, moves = step.saved["kernel_size"], (*step.saved["padding"], *step.saved["dilation"])
+    touch = kernel[0] == kernel[1] and step.saved["stride"] in ((), kernel) and moves == (0, 0, 1, 1)
+    if not touch or step.saved["ceil_mode"] or step.saved["self"].ndim != 4:
         return None
-    features = stack_networks([step.saved("self") for step in steps], 0)
-    places = stack_networks([step.saved("result1") for step in steps], 0).flatten(3)
+    features = stack_networks([step.saved["self"] for step in steps], 0)
+    places = stack_networks([step.saved["result1"] for step in steps], 0).flatten(3)
     values = features.flatten(3)
     relu.is_done = relu.name == RELU and relu.is_private
     passes = (values.gather(3, places) > 0).to(values.dtype) if relu.is_done else values.new_ones(())
@@ -135,32 +149,116 @@ def max_pooling_rule(steps: Sequence[Step]) -> Rule | None:
     return rule
 
 
+class Axis(NamedTuple):
+    """What a convolution does along one axis."""
+
+    size: int
+    out: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+
+
+def convolution_rule(steps: Sequence[Step]) -> Rule | None:
+    step = steps[0]
+    if not is_image_convolution(step):
+        return None
+    numbers = [list(step.saved[name]) for name in ("stride", "padding", "dilation")]
+    stride, padding, dilation = (both * (2 // len(both)) for both in numbers)  # padding="valid" saves one number
+    size, kernel = step.below[0].outputs[step.edges[0].output].shape[2:], step.saved["weight"].shape[2:]
+    axes = [Axis(*n) for n in zip(size, step.shape[2:], kernel, stride, padding, dilation, strict=True)]
+    reach = [(a.out - 1) * a.stride + (a.kernel - 1) * a.dilation + 1 - 2 * a.padding for a in axes]
+    unreached = [axis.size - far for axis, far in zip(axes, reach, strict=True)]  # pixels that the kernel never meets
+    groups, networks = step.saved["groups"], len(steps)
+    one_channel = step.saved["weight"].shape[1] == groups == 1
+    norms = [step.folded_norm for step in steps]
+    slopes = [None if norm is None else batch_norm_slope(norm)[:, None, None, None] for norm in norms]
+    step.below[0].may_overwrite = step.below[0].is_private
+    weights_and_slopes = list(zip([step.saved["weight"] for step in steps], slopes, strict=True))
+
+    def rule(gradient: Tensor) -> Sequence[Tensor]:
+        flat = gradient.permute(0, 2, 4, 5, 1, 3).reshape(-1, *gradient.shape[4:], networks * gradient.shape[3])
+        rows = flat.permute(0, 3, 1, 2)  # (T * B, S * C, H, W), channels last
+        weights = [weight if slope is None else weight * slope for weight, slope in weights_and_slopes]  # not kept
+        if one_channel:
+            return [one_channel_gradient(rows, weights, *axes).unflatten(1, (len(gradient), -1)).movedim(1, 0)]
+        joint = torch.cat(weights) if networks > 1 else weights[0]
+        rows = conv_transpose2d(rows, joint, None, stride, padding, unreached, networks * groups, dilation)
+        shape = len(gradient), -1, *rows.shape[2:], networks, rows.shape[1] // networks
+        return [rows.permute(0, 2, 3, 1).reshape(shape).permute(0, 4, 1, 5, 2, 3)]
+
+    return rule
+
+
+def one_channel_gradient(rows: Tensor, weights: Sequence[Tensor], vertical: Axis, horizontal: Axis) -> Tensor:
+    """Gradient at an input of one channel, (S, rows, 1, H, W): oneDNN's kernels are made for many.
+
+    A product of matrices gives every tap of the kernel; taps are added up down rows, then across columns.
+    """
+    pixels = rows.permute(0, 2, 3, 1).reshape(-1, len(weights), weights[0].shape[0])
+    kernels = torch.stack([weight.flatten(1).T for weight in weights])
+    taps = kernels @ pixels.permute(1, 2, 0)
+    taps = taps.view(len(weights), vertical.kernel, horizontal.kernel, len(rows), vertical.out, horizontal.out)
+    height, width = (axis.size + 2 * axis.padding for axis in (vertical, horizontal))
+    down = rows.new_zeros(len(weights), horizontal.kernel, len(rows), height, horizontal.out)
+    for tap in range(vertical.kernel):  # meets every `stride`th pixel of the padded input from its place on
+        met = slice(tap * vertical.dilation, None, vertical.stride)
+        down[..., met, :][..., : vertical.out, :].add_(taps[:, tap])
+    across = rows.new_zeros(len(weights), len(rows), height, width)
+    for tap in range(horizontal.kernel):
+        met = slice(tap * horizontal.dilation, None, horizontal.stride)
+        across[..., met][..., : horizontal.out].add_(down[:, tap])
+    inside = (slice(axis.padding, axis.padding + axis.size) for axis in (vertical, horizontal))
+    return across[:, :, None, *inside]
+
+
+def is_image_convolution(step: Step) -> bool:
+    """Whether this is a convolution of images by weights that do not depend on them."""
+    if step.name != CONVOLUTION or step.inputs != [0] or not step.is_readable:
+        return False
+    return step.saved["weight"].ndim == 4 and not step.saved["transposed"]
+
+
+def batch_norm_rule(steps: Sequence[Step]) -> Rule | None:
+    """In eval mode: a factor for each channel, or nothing if it is all that a convolution leads to.
+
+    Then the two are one convolution, of other weights.
+    """
+    step = steps[0]
+    if step.saved["training"] or step.inputs != [0]:
+        return None
+    if step.below[0].is_private and is_image_convolution(step.below[0]):
+        for norm in steps:
+            norm.below[0].folded_norm = norm
+        return lambda gradient: [gradient]
+    slopes = torch.stack([batch_norm_slope(step) for step in steps])
+    slopes = slopes.view(len(steps), 1, -1, *[1] * (len(step.shape) - 2))
+    return lambda gradient: [gradient * slopes]
+
+
+def batch_norm_slope(step: Step) -> Tensor:
+    slope: Tensor = (step.saved["running_var"] + step.saved["eps"]).rsqrt()
+    weight = step.saved["weight"]
+    return slope if weight is None else slope * weight
+
+
 ACTIVATIONS = (
     *("EluBackward0", "GeluBackward0", "HardsigmoidBackward0", "HardswishBackward0", "HardtanhBackward0"),
     *("LeakyReluBackward0", "MishBackward0", "SigmoidBackward0", "SiluBackward0", "SoftplusBackward0", "TanhBackward0"),
 )
-
-SETTINGS = {
-    CONVOLUTION: ("stride", "padding", "dilation", "groups", "transposed"),
-    BATCH_NORM: ("training",),
-    MAX_POOLING: ("kernel_size", "stride", "padding", "dilation", "ceil_mode"),
-    "AddmmBackward0": ("alpha",),
-    "AddBackward0": ("alpha",),
-    "MeanBackward1": ("dim",),
-}
-"""What a rule takes from the first network for all."""
 
 RULES: dict[str, Callable[[Sequence[Step]], Rule | None]] = {
     CONVOLUTION: convolution_rule,
     BATCH_NORM: batch_norm_rule,
     RELU: relu_rule,
     MAX_POOLING: max_pooling_rule,
-    "AddmmBackward0": dense_rule,
-    "AddBackward0": addition_rule,
-    "MeanBackward1": mean_rule,
-    "MmBackward0": product_rule,
-    "SliceBackward0": slice_rule,
-    **dict.fromkeys(ACTIVATIONS, activation_rule),
-    **dict.fromkeys(("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0"), reshape_rule),
+    DENSE: dense_rule,
+    PRODUCT: product_rule,
+    ADDITION: addition_rule,
+    MEAN: mean_rule,
+    SLICE: slice_rule,
+    **dict.fromkeys(RESHAPES, reshape_rule),
     **dict.fromkeys(("AliasBackward0", "CloneBackward0"), identity_rule),
+    **dict.fromkeys(ACTIVATIONS, activation_rule),
 }

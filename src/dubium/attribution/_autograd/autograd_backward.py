@@ -1,15 +1,16 @@
 """The backward pass by autograd alone, one target and one network at a time: the oracle, and the way out."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from dubium.attribution._autograd.backward import Reduction
+Reduction = Callable[[Tensor], Tensor]
+"""What is wanted of a gradient (T, S, *shape)."""
 
 
-class PlainBackward:
+class AutogradBackward:
     """As `Backward`, where torch does not show what is in its graph; it reads no private attribute."""
 
     widest = 1  # not known
