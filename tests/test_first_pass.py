@@ -10,7 +10,9 @@ from torch import nn
 from torch.nn import functional as F
 
 import dubium
+from dubium.attribution._budget import measure_cost
 from dubium.errors import NetworkStateError
+from dubium.networks.borrow import borrow_networks
 from tests.networks import Awkward, images, randomised, small_cnn
 
 
@@ -240,3 +242,9 @@ def test_masks_of_functional_dropout_do_not_disturb_fullgrad():
     assert max(dubium.fullgrad_completeness(sample, x).max() for sample in posterior) < 1e-4
     together, alone = dubium.explain(posterior, x), dubium.explain(posterior, x[:1])
     torch.testing.assert_close(alone.maps["total"], together.maps["total"][:1], rtol=1e-4, atol=1e-7)
+
+
+def test_a_chunk_costs_the_same_at_a_first_pass_which_repeats_the_network_for_its_checks():
+    with borrow_networks(odd(lambda self, x: self.branch(self.backbone(x)).relu()), images(2)) as (networks, x):
+        for network in networks:
+            assert measure_cost(network, x) == measure_cost(network, x)

@@ -14,7 +14,7 @@ from dubium.attribution._context import Context
 from dubium.attribution._own_methods import find_attributor
 from dubium.attribution._prepared import CONTEXT, Method, RelevanceByCalls, predict_logits
 from dubium.attribution._scaling import scale_to_scores
-from dubium.checks import check_maps, check_number
+from dubium.checks import check_number
 from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.posteriors.stack import Stack
 from dubium.registry import AUTO, RECOMMENDED, SCALED, UA_BACKPROP, method_names
@@ -96,8 +96,7 @@ class OnUncertainty:
         logits = predict_logits(networks, x, context.memory)
         if len(x) == 0:
             return PosteriorMaps(logits, x.new_zeros(0, len(kinds), *x.shape[2:]), {}, self.method.options)
-        maps, extras = self.method(Stack([*networks]), x, UncertaintyTarget(kinds), context)
-        check_maps(maps, self.name, (len(x), len(kinds), *x.shape[2:]))
+        maps, extras = self.method(Stack([*networks]), x, UncertaintyTarget(kinds), context, targets=len(kinds))
         if self.method.is_scaled:
             scores = class_shares(logits).sum(-1)[[KINDS.index(kind) for kind in kinds]]
             maps = scale_to_scores(maps, scores.T)

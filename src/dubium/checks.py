@@ -16,7 +16,6 @@ from dubium.errors import (
     ImagesTypeError,
     NetworkStateError,
     OptionError,
-    OutputError,
     PosteriorError,
     PosteriorTypeError,
     UnknownNameError,
@@ -120,13 +119,6 @@ def check_network(network: object, index: int, x: Tensor, *, layers: bool) -> No
 
 def place(index: int, name: str, module: nn.Module) -> str:
     return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
-
-
-def check_maps(maps: object, name: str, expected: tuple[int, ...]) -> None:
-    """Whether a method gave a map per image and target."""
-    if not isinstance(maps, Tensor) or tuple(maps.shape) != expected:
-        given = tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
-        raise OutputError(f"{name} returned {given}; maps (B, T, H, W) = {expected} are needed.")
 
 
 def check_kinds(kinds: object) -> tuple[Kind, ...]:

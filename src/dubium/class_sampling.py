@@ -22,8 +22,8 @@ FEW = 4 * PILOT  # so few classes are all traced by `classes="auto"`: comparing 
 TINY = 1e-300
 
 
-ToPixels = Callable[[Float[Tensor, "S T B K"]], Float[Tensor, "B T H W"]]
-"""The pixel maps of weights on classes."""
+ToPixels = Callable[[Float[Tensor, "S N B K"]], Float[Tensor, "B N H W"]]
+"""The pixel maps of N sets of weights on classes."""
 
 
 def sample_classes(

@@ -8,7 +8,8 @@ from scipy.ndimage import gaussian_filter
 from torch import nn
 
 import dubium
-from dubium.attribution._blur import blur_matrices, blur_with_derivative
+from dubium.attribution._blur import blur_with_derivative
+from dubium.gaussian_kernel import blur_matrices
 from tests.networks import ensemble, images
 
 SIGMAS = (0.3, 0.9, 2.0, 7.5)

@@ -5,7 +5,8 @@ from scipy.ndimage import gaussian_filter
 
 from dubium.errors import OptionError
 from dubium.evaluation.metrics.blurring import sigma_grid
-from dubium.evaluation.metrics.gaussian_blur import gaussian_blur, truncated_blur_matrices
+from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
+from dubium.gaussian_kernel import truncated_blur_matrices
 
 
 @pytest.mark.parametrize(("height", "width"), [(28, 28), (32, 32), (7, 12), (1, 5)])

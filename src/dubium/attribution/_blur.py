@@ -7,25 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from dubium.gaussian_kernel import fold_kernels
+from dubium.gaussian_kernel import blur_matrices
 from dubium.types import Images
 
 WIDTHS = (1 / 32, 1 / 16, 1 / 8, 1 / 4)
 """Blurs that paths start from: each sigma as a part of the image's shorter side, 1, 2, 4 and 8 pixels of 32."""
-
-
-def blur_matrices(
-    size: int, sigmas: Float[Tensor, " n"], radius: int
-) -> tuple[Float[Tensor, "n size size"], Float[Tensor, "n size size"]]:
-    """For one axis with reflecting ends: the blur at each sigma > 0, and how it changes with sigma.
-
-    One kernel radius for all sigmas: were it to grow with sigma, the blur would jump, and its integral not converge.
-    """
-    offsets = torch.arange(-radius, radius + 1, dtype=sigmas.dtype, device=sigmas.device)
-    kernels = (-0.5 * (offsets / sigmas[:, None]) ** 2).softmax(-1)  # (n, 2 radius + 1)
-    square = offsets**2
-    changes = kernels * (square - (kernels * square).sum(-1, keepdim=True)) / sigmas[:, None] ** 3
-    return fold_kernels(kernels, size), fold_kernels(changes, size)
 
 
 def blur_with_derivative(

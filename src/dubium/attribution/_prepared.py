@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from dubium.attribution._budget import forward_batch_size, map_rows
 from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._target import LogitTarget
-from dubium.checks import check_maps, list_some
+from dubium.checks import list_some
 from dubium.errors import OutputError, PosteriorError
 from dubium.types import Attribution, Attributor, Images, Logits, Posterior, Target
 
 CONTEXT = "context"
-ClassWeights = Float[Tensor, "S T B K"]
+ClassWeights = Float[Tensor, "S kinds B K"]
 """Of each network, kind of uncertainty, image and class: how much its relevance map counts."""
 
 
@@ -34,11 +34,16 @@ class Method:
     is_ours: bool = False  # False for a function, class or object of the user's, whatever its name
     is_scaled: bool = False  # whether its maps are to be scaled to the scores
 
-    def __call__(self, network: nn.Module, x: Images, target: Target, context: Context) -> Attribution:
-        """The maps of each target, and whatever else the method finds."""
+    def __call__(self, network: nn.Module, x: Images, target: Target, context: Context, *, targets: int) -> Attribution:
+        """The maps of each of so many targets, and whatever else the method finds."""
         given = {**self.options, CONTEXT: context} if self.wants_context else self.options
         found = self.function(network, x, target, **given)
-        return found if isinstance(found, Attribution) else Attribution(found, {})
+        maps, extras = found if isinstance(found, Attribution) else (found, {})
+        expected = len(x), targets, *x.shape[2:]
+        if not isinstance(maps, Tensor) or tuple(maps.shape) != expected:
+            shape = tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
+            raise OutputError(f"{self.name} returned {shape}; maps (B, T, H, W) = {expected} are needed.")
+        return Attribution(maps, extras)
 
 
 class ClassMaps(NamedTuple):
@@ -46,7 +51,7 @@ class ClassMaps(NamedTuple):
 
     networks: slice
     images: slice
-    weights: Float[Tensor, "s T b k"]
+    weights: Float[Tensor, "s kinds b k"]
     maps: Float[Tensor, "s b k H W"]
 
 
@@ -82,12 +87,11 @@ def class_maps_by_calls(
         for images in image_slices(weights[s], rows):
             for target in class_targets(weights[s][:, images], rows):
                 own = target(weights[s][:, images])
-                maps = method(network, x[images], target, as_relevance).maps
-                check_maps(maps, "The relevance", (*own.shape[1:], *x.shape[2:]))
+                maps = method(network, x[images], target, as_relevance, targets=own.shape[-1]).maps
                 yield ClassMaps(slice(s, s + 1), images, own[None], maps[None])
 
 
-def image_slices(weights: Float[Tensor, "T B K"], rows: int) -> Iterator[slice]:
+def image_slices(weights: Float[Tensor, "kinds B K"], rows: int) -> Iterator[slice]:
     """Images whose classes of any weight make at most `rows` maps."""
     classes = max(1, int(weights.any(0).sum(1).max())) if weights.numel() else 1
     size = max(1, rows // classes)
@@ -95,7 +99,7 @@ def image_slices(weights: Float[Tensor, "T B K"], rows: int) -> Iterator[slice]:
         yield slice(start, min(weights.shape[1], start + size))
 
 
-def class_targets(weights: Float[Tensor, "T B K"], rows: int) -> Iterator[LogitTarget]:
+def class_targets(weights: Float[Tensor, "kinds B K"], rows: int) -> Iterator[LogitTarget]:
     """Targets that together select all classes of any weight, for at most `rows` maps each.
 
     Where images have different classes, each has its own, filled up with some of no weight.
