@@ -4,12 +4,15 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import re
 
 import numpy as np
 import pytest
 import torch
 
 import dubium
+from dubium._methods import options_of
+from dubium.attribution import ATTRIBUTORS
 
 PUBLIC = ("", ".attribution", ".data", ".evaluation", ".models", ".posteriors", ".training")
 MODULES = [module.name for module in pkgutil.walk_packages(dubium.__path__, "dubium.")]
@@ -54,3 +57,9 @@ def test_a_public_function_of_many_arguments_says_what_they_are(package):
     many = {name: f for name, f in functions.items() if len(inspect.signature(f).parameters) > 3}
     architectures = {"cifar_resnet", "cnn", "cnn3", "resnet18", "vae_conv", "vae_dense"}  # sizes, named as such
     assert not [name for name, f in many.items() if "Args:" not in (f.__doc__ or "") and name not in architectures]
+
+
+@pytest.mark.parametrize("name", ATTRIBUTORS)
+def test_every_option_of_a_method_is_described(name):
+    described = (inspect.getdoc(ATTRIBUTORS[name]) or "").partition("Args:")[2]
+    assert not [option for option in options_of(ATTRIBUTORS[name]) if not re.search(rf"\b{option}\b", described)]

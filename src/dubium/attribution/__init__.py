@@ -1,4 +1,18 @@
-"""Attribution methods: `(network, x, target, **options) -> maps`, vectorised over targets, one module each."""
+"""Attribution methods: `(network, x, target, **options) -> maps`, vectorised over targets, one module each.
+
+All of them take the same three arguments, and return maps (B, T, H, W), or an `Attribution` with more than maps:
+
+- network: a module in eval mode.
+- x: images (B, C, H, W).
+- target: a function of the network's output, with T numbers per image, (B, T).
+
+Their docstrings say what their own options are. `context` is how the caller wants them to run.
+
+>>> import torch
+>>> network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(16, 3)).eval()
+>>> ig(network, torch.rand(2, 1, 4, 4), lambda logits: logits, steps=5).shape
+torch.Size([2, 3, 4, 4])
+"""
 
 from collections.abc import Callable
 

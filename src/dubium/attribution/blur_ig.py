@@ -22,7 +22,12 @@ def blur_ig(
     sigma_max: float = 20.0,
     context: Context = DEFAULT_CONTEXT,
 ) -> Maps:
-    """Credit each pixel with its part of the change while x comes into focus, from blur `sigma_max` to none."""
+    """Credit each pixel with its part of the change while x comes into focus.
+
+    Args:
+        steps: blurs between the strongest and none.
+        sigma_max: standard deviation of the strongest blur, in pixels.
+    """
     check_number("steps", steps, whole=True)
     check_number("sigma_max", sigma_max)
     radius = math.ceil(4 * sigma_max)

@@ -31,7 +31,11 @@ def blur_path(
 ) -> Attribution:
     """Credit each pixel with what it raises each target by, while x comes into focus from some blurred copies.
 
-    `passes` is the number of points on all lines together. The signed maps are among the extras.
+    Args:
+        passes: points on all lines together: so many forward and backward passes does an image take.
+
+    Returns:
+        Maps of what raises each target, and among the extras as "signed" those that also say what lowers it.
     """
     if isinstance(target, UncertaintyTarget):
         terms = tuple(kind for kind in TERMS if kind in target.kinds or "total" in target.kinds)

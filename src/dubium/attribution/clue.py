@@ -17,5 +17,11 @@ def clue(
     lr: float = 0.01,
     context: Context = DEFAULT_CONTEXT,
 ) -> Attribution:
-    """Credit each pixel with its change in the counterfactual, which is among the extras."""
+    """Credit each pixel with its change in the counterfactual, which is among the extras.
+
+    Args:
+        vae: a model with `encode` and `decode`; `dubium train-vae` makes one.
+        steps: of Adam at most.
+        lr: its learning rate.
+    """
     return attribute_change(x, counterfactuals(network, x, target, vae, Search(steps, lr), context))

@@ -23,7 +23,11 @@ def clue_path(
     lr: float = 0.01,
     context: Context = DEFAULT_CONTEXT,
 ) -> Attribution:
-    """Credit each pixel with its part of the change from the image's counterfactual of CLUE to the image."""
+    """Credit each pixel with its part of the change from the image's counterfactual of CLUE to the image.
+
+    Args:
+        vae, steps, lr: as for `clue`.
+    """
     changed = counterfactuals(network, x, target, vae, Search(steps, lr), context)
     silent = replace(context, progress=report_nothing)
     by_target = []

@@ -19,5 +19,11 @@ def delta_clue(
     starts: int = 4,
     context: Context = DEFAULT_CONTEXT,
 ) -> Attribution:
-    """Credit each pixel with its change in the best counterfactual of several starts within a ball of codes."""
+    """Credit each pixel with its change in the best counterfactual of several starts within a ball of codes.
+
+    Args:
+        vae, steps, lr: as for `clue`.
+        radius: of the ball around the image's own code.
+        starts: where searches begin.
+    """
     return attribute_change(x, counterfactuals(network, x, target, vae, Search(steps, lr, radius, starts), context))

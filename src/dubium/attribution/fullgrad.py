@@ -48,8 +48,12 @@ def fullgrad(
 ) -> Maps:
     """Credit each pixel with its input term and the bias terms of all layers above it.
 
-    `rescale="reference"` brings each layer's terms to [0, 1] per image, as the authors' code does, sums channels and
-    layers, and brings the map to [0, 1]; `"none"` takes the mean over channels and adds the layers up as they are.
+    Args:
+        rescale: "reference" brings each layer's terms to [0, 1] per image, as the authors' code does, sums channels and
+            layers, and brings the map to [0, 1]; "none" takes the mean over channels and adds the layers as they are.
+
+    Returns:
+        Maps that are not negative.
     """
     parts = split_images(x, target, images_per_pass(network, x, target, context.memory))
     maps = [fullgrad_maps([FullGradPass(network, part)], own, rescale, context.memory)[0] for part, own in parts]

@@ -25,8 +25,9 @@ def grad_cam(
 ) -> Maps:
     """Credit each pixel with the features above it, weighted by how much each channel moves the target.
 
-    `layer` is a layer's name, or the layer itself; None is the convolution executed last, of those with features larger
-    than one pixel. Of a stacked posterior each network has one, and their maps are averaged.
+    Args:
+        layer: a layer's name, or the layer itself; None is the convolution executed last, of those with features larger
+            than one pixel. Of a stacked posterior each network has one, and their maps are averaged.
     """
     members = list(network.networks) if isinstance(network, Stack) else [network]
     layers = {find_layer(member, x[:1], layer) for member in members}

@@ -33,6 +33,10 @@ def guided_ig(
     """Credit each pixel with its part of the change along a path that moves pixels of small slope first.
 
     Each image and target has a path of its own; several starts are averaged.
+
+    Args:
+        steps: points on each path.
+        start: as for `ig`.
     """
     check_number("steps", steps, whole=True)
     origins = start_images(start, x)

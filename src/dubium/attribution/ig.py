@@ -18,7 +18,15 @@ def ig(
     start: Start = "white",
     context: Context = DEFAULT_CONTEXT,
 ) -> Maps:
-    """Credit each pixel with its part of the change from a start image to x; several starts are averaged."""
+    """Credit each pixel with its part of the change from a start image to x; several starts are averaged.
+
+    Args:
+        steps: points on the line from start to x.
+        start: "white", "black", "blur" (the image itself, blurred by several widths), an image (C, H, W), or several.
+
+    Returns:
+        Maps that sum to the change of each target, up to the error of the sum over steps.
+    """
     check_number("steps", steps, whole=True)
     by_start = [integrate_line(network, x, target, begin, steps, context) for begin in start_images(start, x)]
     return sum_channels(torch.stack(by_start).mean(0), context.signed)

@@ -19,7 +19,12 @@ def smoothgrad(
     sigma: float = 0.1,
     context: Context = DEFAULT_CONTEXT,
 ) -> Maps:
-    """Credit each pixel with the mean steepness of each target around x."""
+    """Credit each pixel with the mean steepness of each target around x.
+
+    Args:
+        samples: copies of x with noise.
+        sigma: standard deviation of the noise, in units of the pixels.
+    """
     check_number("samples", samples, whole=True)
     check_number("sigma", sigma)
     shifts = sigma * gaussian_noise(x, samples, context.seed)
