@@ -26,8 +26,9 @@ from dubium.attribution import fullgrad, input_grad
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.data import load
 from dubium.evaluation.methods import LabelledMethod, parse_methods
-from dubium.evaluation.protocols import PROTOCOLS
 from dubium.evaluation.protocols.evaluation import Evaluation
+from dubium.protocols import PROTOCOLS
+from dubium.registry import load_function
 from dubium.types import Images, Maps, Target
 
 MEMBERS, BATCH, WIDTH, DEPTH, HEADS, PATCH = 3, 128, 48, 3, 4, 4
@@ -179,8 +180,8 @@ def main() -> None:
     judged = {"images": options.judged, "candidates": 1000}
     for name, settings in {"removal": {**judged, "remove": ("blur", "mean"), "steps": 20}, "anomaly": judged}.items():
         evaluation = Evaluation(networks, data, methods, ("epistemic",), options.out / name, posterior_name="small ViT")
-        protocol = PROTOCOLS[name]
-        found = protocol.evaluate(evaluation, protocol.options("cpu", data, **settings))
+        chosen = load_function(PROTOCOLS[name].options)("cpu", data, **settings)
+        found = load_function(PROTOCOLS[name].evaluate)(evaluation, chosen)
         for metric in METRICS[name]:
             for method, results in found["results"].items():
                 print(f"{metric:10} {method:24}", json.dumps(results[metric]))

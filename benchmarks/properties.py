@@ -11,7 +11,7 @@ from dubium.evaluation.properties import PROPERTIES, SIZE, Finding, explainer, f
 from dubium.models import vae_dense
 from dubium.models.saved_vae import load_vae
 from dubium.posteriors import load_posterior
-from dubium.posteriors.files.store import EMBEDDED
+from dubium.posteriors.files.load import EMBEDDED
 from tests.known_causes import SIZE as CAUSES_SIZE
 from tests.known_causes import known_causes
 from tests.test_known_causes import mass

@@ -14,7 +14,7 @@ import dubium
 from dubium.data import load
 from dubium.figures import overlay, picture
 from dubium.models.saved_vae import load_vae
-from dubium.posteriors.files.store import EMBEDDED
+from dubium.posteriors.files.load import EMBEDDED
 from dubium.types import KINDS
 
 IMAGES = 4

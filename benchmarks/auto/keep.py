@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from dubium.evaluation.overview import KEY_METRICS
 from dubium.evaluation.summary import read_summary
 from dubium.files import write_atomically
+from dubium.protocols import PROTOCOLS
 
 RESULTS = Path(__file__).parents[1] / "results" / "auto"
 KEPT = ("protocol", "settings", "versions", "results", "better", "notes")
@@ -21,7 +21,7 @@ DIGITS = 5
 def keep_summary(folder: Path, path: Path) -> None:
     """Write what is worth keeping of a folder's summary."""
     summary = read_summary(folder)
-    metrics = set(KEY_METRICS.get(summary["protocol"], ()))
+    metrics = set(PROTOCOLS[summary["protocol"]].key_metrics)
     kept = {key: summary[key] for key in KEPT}
     kept["comparisons"] = [row for row in summary["comparisons"] if row["metric"] in metrics]
     kept |= {"reactions": summary["reactions"]} if "reactions" in summary else {}

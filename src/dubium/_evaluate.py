@@ -47,7 +47,7 @@ def evaluate(
         data: images (N, C, H, W), (images, labels), a `dubium.data.Dataset`, a torch dataset, or a name.
         methods: names with options (`"ua-backprop:rescale=none"`), functions, Captum classes, or pairs of one of these
             and a dict of options; those of the scale by default. Controls come along.
-        protocol: "blurring", "removal", "anomaly", "sanity", "causes", "mitigation" or "masks".
+        protocol: a name of `dubium.evaluation.protocols.PROTOCOLS`, such as "blurring" or "anomaly".
         out: a folder for tables, intervals, comparisons, figures and a page; the same call goes on there if it was
             stopped. None: nothing is kept.
         kinds: of uncertainty.

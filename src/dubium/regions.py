@@ -5,7 +5,6 @@ a corner, are one region. What is left is the remainder. Shares are parts of the
 those of all regions and the remainder add up to 1.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -66,7 +65,9 @@ def map_regions(
     [Region(total: 75 % in 1 pixel, rows 0 to 1, columns 0 to 1), Region(total: 25 % in 1 pixel, rows 1 to 2, \
 columns 2 to 3), Region(total: 0 % in 7 pixels, the remainder)]
     """
-    check_level(level)
+    check_number("level", level)
+    if level > 1:
+        raise OptionError(f"level={level}; expected a part of the map's highest value, above 0 and at most 1.")
     values = values.detach().double().cpu().clamp_min(0)
     smoothed = smooth_map(values, max(values.shape) / SIDE_PER_SMOOTH if smooth is None else smooth)
     highest, total = float(smoothed.max()), float(values.sum())
@@ -95,19 +96,22 @@ def bounding_box(mask: Bool[Tensor, "H W"]) -> tuple[int, int, int, int]:
 def label_components(mask: Bool[Tensor, "H W"]) -> tuple[Int[Tensor, "H W"], int]:
     """Number the connected components of a mask from 1, in reading order; 0 where it is False. Corners connect.
 
-    Runs of a row that touch a run of the row above are joined, so the cost goes with the number of runs.
+    Runs of True in a row that touch a run of the row above are joined, so the cost goes with the number of runs; the
+    root of joined runs is the earliest.
     """
     parents: list[int] = []
     above: list[tuple[int, int, int]] = []
     runs: list[tuple[int, int, int, int]] = []
     for row, line in enumerate(mask.numpy(force=True)):
         current = []
-        for start, stop in row_runs(line):
+        edges = np.flatnonzero(np.diff(line.astype(np.int8), prepend=0, append=0)).tolist()
+        for start, stop in zip(edges[::2], edges[1::2], strict=True):
             number = len(parents)
             parents.append(number)
             for left, right, other in above:
                 if left <= stop and start <= right:
-                    join(parents, number, other)
+                    low, high = sorted((find_root(parents, number), find_root(parents, other)))
+                    parents[high] = low
             current.append((start, stop, number))
             runs.append((row, start, stop, number))
         above = current
@@ -118,26 +122,8 @@ def label_components(mask: Bool[Tensor, "H W"]) -> tuple[Int[Tensor, "H W"], int
     return labels, len(numbers)
 
 
-def row_runs(line: np.ndarray) -> Iterator[tuple[int, int]]:
-    """Start and stop of each run of True."""
-    edges = np.flatnonzero(np.diff(line.astype(np.int8), prepend=0, append=0)).tolist()
-    return zip(edges[::2], edges[1::2], strict=True)
-
-
 def find_root(parents: list[int], number: int) -> int:
     while parents[number] != number:
         parents[number] = parents[parents[number]]
         number = parents[number]
     return number
-
-
-def join(parents: list[int], one: int, other: int) -> None:
-    """Make two runs part of one component; the root is the earlier run."""
-    low, high = sorted((find_root(parents, one), find_root(parents, other)))
-    parents[high] = low
-
-
-def check_level(level: float | int) -> None:
-    check_number("level", level)
-    if level > 1:
-        raise OptionError(f"level={level}; expected a part of the map's highest value, above 0 and at most 1.")

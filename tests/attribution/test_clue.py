@@ -8,7 +8,7 @@ import dubium
 from dubium import errors
 from dubium.attribution._counterfactual import Search, minimise_rows, start_shifts
 from dubium.models.saved_vae import load_vae
-from dubium.posteriors.files.store import EMBEDDED
+from dubium.posteriors.files.load import EMBEDDED
 from tests.conftest import tiny_vae
 from tests.networks import ensemble, images, small_cnn
 

@@ -54,6 +54,10 @@ def test_help_is_light(command):
     assert "heavy []" in said
 
 
+def test_the_markers_of_a_readme_are_named_in_the_help():
+    assert "from <!-- reproduce --> to <!-- end --> gets" in call("reproduce", "--help")
+
+
 def test_the_version_is_light():
     said = call("--version")
     assert f"dubium {dubium.__version__}" in said

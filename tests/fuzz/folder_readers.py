@@ -19,7 +19,7 @@ from dubium.report.exports import WRITERS, write_export
 from dubium.report.page import run_page
 from dubium.run import Row, open_results
 from dubium.run.job import thumbnail_png
-from dubium.run.region_rows import RegionRow
+from dubium.run.row import RegionRow
 from dubium.run.shard import open_shard
 from dubium.seals import BLANK_SEAL, seal_file
 from dubium.web.session import open_results_session

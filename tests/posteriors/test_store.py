@@ -260,7 +260,7 @@ def test_the_record_is_written_last(folder, monkeypatch):
         raise OSError("disk full")
 
     before = (folder / FILE).read_bytes()
-    monkeypatch.setattr("dubium.posteriors.files.store.write_record", broken)
+    monkeypatch.setattr("dubium.posteriors.files.save.write_record", broken)
     with pytest.raises(OSError, match="disk full"):
         save_posterior([small()], folder, architecture=CNN)
     assert (folder / FILE).read_bytes() == before

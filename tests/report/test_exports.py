@@ -13,10 +13,11 @@ from dubium.cli import app
 from dubium.report import write_page
 from dubium.report.exports import write_export
 from dubium.report.exports.fiftyone import copy_image
-from dubium.report.exports.review import plain_cell, review_rows
-from dubium.report.outlines import edge_runs, outline_path
+from dubium.report.exports.review import plain_cell
+from dubium.report.pictures import edge_runs, outline_path
+from dubium.report.what_to_do import review_rows
 from dubium.run import Settings, explain_dataset, open_results, open_work
-from dubium.run.region_rows import mask_from_counts, regions_of_row
+from dubium.run.row import mask_from_counts, regions_of_row
 from tests import piles
 
 
@@ -164,7 +165,7 @@ def test_maps_that_are_not_there_are_refused(out, tmp_path):
 
 def test_the_page_says_what_to_do_and_outlines_the_regions(out):
     text = write_page(out / "a").read_text()
-    rows = review_rows(open_results(out / "a"))
+    rows = [row for found in review_rows(open_results(out / "a")).values() for row in found]
     for name, title in (("look", "Look at the image"), ("collect", "Collect more like it")):
         count = sum(row.advice == name for row in rows)
         assert (f"<b>{title}: {count} image{'s' * (count != 1)}.</b>" in text) == (count > 0)

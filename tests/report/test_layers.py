@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from dubium.report.cards import maps_html
-from dubium.report.layers import contrast_of_kinds, contrast_words, is_strip, size_words
-from dubium.report.pictures import place_of_most, place_of_peak
+from dubium.report.pictures import contrast_of_kinds, maps_row, place_of_most, place_of_peak, size_words
 from dubium.run.store import Row
 
 PROBS = np.array([0.5, 0.5], np.float32)
@@ -46,7 +45,7 @@ def test_the_contrast_of_maps_that_have_nothing_in_common_has_both_signs():
     assert found.difference[0, 0] == pytest.approx(-1)
     assert found.difference[5, 8] == pytest.approx(1)
     assert found.difference.count_nonzero() == 2
-    assert "more aleatoric at the top left, more epistemic at the bottom right" in contrast_words(found)
+    assert "more aleatoric at the top left, more epistemic at the bottom right" in found.words
 
 
 def test_half_in_common_is_half_shared():
@@ -75,8 +74,8 @@ def test_the_peak_is_where_the_brightest_pixel_is_and_not_where_most_of_the_map_
 
 
 def test_strips_are_below_each_other_and_said_to_be_stretched():
-    assert is_strip((10, 500))
-    assert not is_strip((300, 40))
+    assert "strips" in maps_row([], (10, 500))
+    assert "strips" not in maps_row([], (300, 40))
     assert size_words((10, 500)) == "500 × 10 pixels, stretched to be seen"
     assert size_words((28, 28)) == "28 × 28 pixels"
     wide = spots((0, 0, 1), size=(10, 500))

@@ -12,8 +12,8 @@ from dubium.data import Dataset
 from dubium.errors import FileFormatError
 from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
-from dubium.registry import CONTROLS
-from dubium.report.protocols import FIGURES, write_figures
+from dubium.registry import CONTROLS, load_function
+from dubium.report.protocols import write_figures
 from tests.evaluation.handmade import quarrel
 
 
@@ -63,8 +63,10 @@ def test_a_folder_that_is_not_finished_is_refused(tmp_path):
         write_figures(tmp_path)
 
 
-def test_figures_are_of_protocols():
-    assert FIGURES.keys() <= PROTOCOLS.keys()
+def test_the_table_of_protocols_names_functions_that_are_there():
+    for protocol in PROTOCOLS.values():
+        paths = (protocol.options, protocol.evaluate, protocol.figures)
+        assert all(callable(load_function(path)) for path in paths if path is not None)
 
 
 def test_evaluation_imports_nothing_that_draws():

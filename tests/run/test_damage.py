@@ -12,7 +12,7 @@ import pytest
 from dubium.errors import FileFormatError
 from dubium.report import write_page
 from dubium.run import open_results
-from dubium.run.region_rows import RegionRow
+from dubium.run.row import RegionRow
 from dubium.run.shard import open_shard, table_of_rows
 from dubium.run.store import SCHEMA, read_rows
 from dubium.seals import MARK, check_seal

@@ -17,7 +17,7 @@ from dubium.report.page import write_page
 from dubium.run import Settings, explain_dataset, open_results, open_work
 from dubium.run import shard as shard_module
 from dubium.run import store as store_module
-from dubium.run.region_rows import regions_of_row
+from dubium.run.row import regions_of_row
 from dubium.run.store import read_about
 from tests import piles
 

@@ -14,7 +14,7 @@ from dubium.run import Settings, explain_dataset, open_results, open_work
 from dubium.run import shard as shard_module
 from dubium.run import store as store_module
 from dubium.run.pixel_grid import mask_on_image
-from dubium.run.region_rows import make_region_rows, mask_from_counts, region_rows, regions_of_row
+from dubium.run.row import make_region_rows, mask_from_counts, region_rows, regions_of_row
 from tests import piles
 from tests.limits import IS_LINUX, call_apart
 

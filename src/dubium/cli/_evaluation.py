@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,6 +19,7 @@ from dubium.cli._options import one_of, split_words
 from dubium.errors import OptionError
 from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
+from dubium.protocols import PROTOCOLS, TOGETHER
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,14 +71,13 @@ def with_shared_options(command: Callable[..., None], *, run: bool = True) -> Ca
     Args:
         run: whether the user names a posterior.
     """
-    hints = get_type_hints(SharedOptions, include_extras=True)
     absent: dict[str, Any] = {} if run else dict.fromkeys(POSTERIOR_OPTIONS)
     shared = [
         inspect.Parameter(
             field.name,
             inspect.Parameter.KEYWORD_ONLY,
             default=inspect.Parameter.empty if field.default is MISSING else field.default,
-            annotation=hints[field.name],
+            annotation=field.type,
         )
         for field in fields(SharedOptions)
         if field.name not in absent
@@ -89,7 +89,7 @@ def with_shared_options(command: Callable[..., None], *, run: bool = True) -> Ca
 
     @wraps(command)
     def extended(**values: Any) -> None:
-        shared_values = {name: values.pop(name) for name in hints if name not in absent}
+        shared_values = {parameter.name: values.pop(parameter.name) for parameter in shared}
         command(SharedOptions(**absent, **shared_values), **values)
 
     extended.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]  # what typer reads
@@ -115,7 +115,7 @@ def evaluate_and_print(protocol: str, shared: SharedOptions, **changes: Any) -> 
 
 def evaluate_all_and_print(shared: SharedOptions, protocols: Sequence[str] | None) -> None:
     """Run several protocols, draw their figures, and print one table over them."""
-    from dubium.evaluation.protocols.all_protocols import TOGETHER, evaluate_all
+    from dubium.evaluation.protocols.all_protocols import evaluate_all
     from dubium.report.protocols import write_figures
 
     chosen = protocols or TOGETHER
@@ -164,7 +164,7 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     from dubium.checks import check_kinds
     from dubium.errors import lookup
     from dubium.evaluation.methods import DEFAULTS, parse_methods
-    from dubium.evaluation.protocols import PROTOCOLS, Evaluation
+    from dubium.evaluation.protocols import Evaluation
     from dubium.run.sources import open_dataset
     from dubium.run.work import open_posterior
     from dubium.types import Posterior

@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from dubium.registry import CONTROLS
 
 
 def print_summary(summary: Mapping[str, Any], out: Path) -> None:
     """The results as a table, and where they are."""
+    from rich.console import Console
+    from rich.table import Table
+
     results = summary["results"]
     metrics = list(dict.fromkeys(metric for found in results.values() for metric in found if "-me" not in metric))
     table = Table("method", *metrics, box=None, pad_edge=False, header_style="bold")
@@ -29,6 +29,9 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
 
 def print_overview(overview: Mapping[str, Any], out: Path) -> None:
     """A row for each metric, a column for each method: value and rank; `=`: not significantly worse than the first."""
+    from rich.console import Console
+    from rich.table import Table
+
     methods = list(dict.fromkeys(cell["method"] for cell in overview["cells"]))
     controls = {cell["method"] for cell in overview["cells"] if cell["control"]}
     heads = [f"{method} (control)" if method in controls else method for method in methods]

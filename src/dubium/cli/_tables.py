@@ -6,8 +6,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from dubium.kinds import KINDS
 
@@ -19,6 +17,9 @@ MOST_LISTED = 10  # images or files in the terminal
 
 def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED) -> None:
     """A line per image: what the networks say, and how unsure they are."""
+    from rich.console import Console
+    from rich.table import Table
+
     from dubium.run.store import class_name
 
     names: Sequence[str] | None = results.about["classes"]
@@ -65,18 +66,15 @@ def print_json(value: Any) -> None:
 
 
 def say_size_taken(work: "Work") -> None:
-    """Say at which size images go in where nobody named one: a network may answer differently at another."""
-    if work.about["size_taken"]:
-        _, height, width = work.preprocessing.shape
-        typer.echo(
-            f"dubium: images go in at their own size, {height} x {width} pixels; --input-shape says another.", err=True
-        )
+    """Say at which size images go in, for where nobody named one: a network may answer differently at another."""
+    _, height, width = work.preprocessing.shape
+    typer.echo(
+        f"dubium: images go in at their own size, {height} x {width} pixels; --input-shape says another.", err=True
+    )
 
 
-def exit_if_skipped(skipped: Sequence[dict[str, str]], *, quiet: bool) -> None:
-    """Name the files that could not be read, and exit with 1 if there are any."""
-    if not skipped:
-        return
+def exit_with_skipped(skipped: Sequence[dict[str, str]], *, quiet: bool) -> None:
+    """Name the files that could not be read, and exit with 1."""
     if not quiet:
         for item in skipped[:MOST_LISTED]:
             typer.echo(f"dubium: skipped: {item['reason']}", err=True)

@@ -104,7 +104,7 @@ def compare(
                 classes=o.split_words([names]) if names else None, memory=memory, batch=batch, threads=threads,
             )  # fmt: skip
             opened = open_work(settings)  # a mistake in the second is reported before the first is run
-            if not json:
+            if opened.about["size_taken"] and not json:
                 say_size_taken(opened)
             works.append(opened)
             folders.append(out / "ab"[place])

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from dubium.choices import DATASETS, DEMO
 from dubium.errors import DataNotFoundError
@@ -17,6 +15,9 @@ Name = Annotated[str, typer.Argument(help=f"One of {', '.join(DATASETS)}.")]
 @app.command("list")
 def list_datasets() -> None:
     """Which datasets are known, and which are here."""
+    from rich.console import Console
+    from rich.table import Table
+
     from dubium.data import SOURCES, load
 
     table = Table("name", "what", "classes", "images", "here")

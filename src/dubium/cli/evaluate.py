@@ -1,4 +1,4 @@
-"""`dubium evaluate blurring | removal | anomaly | causes | mitigation | sanity RUN`."""
+"""`dubium evaluate PROTOCOL RUN`: a command for each of `dubium.protocols.PROTOCOLS`, with its own options."""
 
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from dubium.cli._evaluation import (
     with_shared_options,
 )
 from dubium.cli._options import ManyWeights, parse_numbers, split_words
+from dubium.protocols import TOGETHER
 
 app = typer.Typer(no_args_is_help=True, help="Judge attribution methods; a killed evaluation goes on where it stopped.")
 
@@ -145,9 +146,7 @@ def sanity(
 @with_shared_options
 def all_protocols(
     shared: SharedOptions,
-    protocols: Annotated[
-        str | None, typer.Option(help="Of blurring, removal, anomaly, sanity, causes; all of them by default.")
-    ] = None,
+    protocols: Annotated[str | None, typer.Option(help=f"Of {', '.join(TOGETHER)}; all of them by default.")] = None,
 ) -> None:
     """All protocols with one set of maps for each method, and one table over them: ranks, and what is significant."""
     evaluate_all_and_print(shared, split_words([protocols]) if protocols else None)

@@ -10,7 +10,14 @@ from dubium.choices import RANKING
 from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
 from dubium.cli._estimate import EstimateOnly, print_estimate
-from dubium.cli._tables import MOST_LISTED, exit_if_skipped, print_json, print_most_uncertain, row_json, say_size_taken
+from dubium.cli._tables import (
+    MOST_LISTED,
+    exit_with_skipped,
+    print_json,
+    print_most_uncertain,
+    row_json,
+    say_size_taken,
+)
 from dubium.folder_lock import own_folder
 
 
@@ -102,7 +109,7 @@ def explain(
         with executor_for(engine, address, settings.threads) as executor:
             settings = replace(settings, device=device_for(engine, device) or settings.device)
             work = open_work(settings)
-            if not json:
+            if work.about["size_taken"] and not json:
                 say_size_taken(work)
             results = explain_dataset(work, folder, fresh=fresh, engine=executor, progress=progress)
         pictures = [str(path) for path in write_pngs(folder)] if png else []
@@ -116,4 +123,5 @@ def explain(
     else:
         print_most_uncertain(results, settings.kinds[0])
         print(f"\n{count:,} image{'s' * (count != 1)} scored, {explained:,} explained. Open {page}.")
-    exit_if_skipped(skipped, quiet=json)
+    if skipped:
+        exit_with_skipped(skipped, quiet=json)

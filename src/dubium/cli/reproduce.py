@@ -30,7 +30,8 @@ def reproduce(
     results: Annotated[Path | None, typer.Option(help="Folder of the result files; OUT/SCALE/results.")] = None,
     page: Annotated[Path | None, typer.Option(help="The page to write; OUT/SCALE/results.md.")] = None,
     readme: Annotated[
-        Path | None, typer.Option(help="A file whose part from <!-- reproduce --> to <!-- end --> gets a short table.")
+        Path | None,
+        typer.Option(help="A file whose part from `<!-- reproduce -->` to `<!-- end -->` gets a short table."),
     ] = None,
     dataset: Annotated[
         str | None, typer.Option(help="Only these, such as mnist,svhn.", **one_of("dataset", DATASETS))

@@ -9,7 +9,7 @@ import typer
 from dubium.choices import RANKING
 from dubium.cli import _options as o
 from dubium.cli._estimate import EstimateOnly, print_estimate
-from dubium.cli._tables import exit_if_skipped, print_json, print_most_uncertain, row_json, say_size_taken
+from dubium.cli._tables import exit_with_skipped, print_json, print_most_uncertain, row_json, say_size_taken
 from dubium.folder_lock import own_folder
 
 
@@ -69,7 +69,7 @@ def uncertainty(
         folder = out or Path(temporary)
         with own_folder(folder), stage_bars(quiet=json) as progress:
             work = open_work(settings)
-            if not json:
+            if work.about["size_taken"] and not json:
                 say_size_taken(work)
             results = explain_dataset(work, folder, fresh=fresh, progress=progress)
             page = write_page(folder) if out else None
@@ -80,4 +80,5 @@ def uncertainty(
             print_most_uncertain(results, settings.kinds[0], top)
             count = len(results)
             print(f"\n{count:,} image{'s' * (count != 1)} scored." + (f" Open {page}." if page else ""))
-        exit_if_skipped(results.skipped(), quiet=json)
+        if skipped := results.skipped():
+            exit_with_skipped(skipped, quiet=json)

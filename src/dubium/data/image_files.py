@@ -76,22 +76,25 @@ def read_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Float[Ten
     """
     image = open_image(source, pixels=pixels)
     if is_wide(image):
-        return wide_pixels(image, image_name(source))[None]
+        return wide_pixels(image, "the image" if isinstance(source, bytes) else str(source))[None]
     channels = image.getbands()
     scaled = torch.empty(len(channels), image.height, image.width)
     for place, channel in enumerate(channels):  # one at a time: 100 million pixels of floats are 1.2 GB
-        scaled[place] = byte_pixels(image.getchannel(channel))[0]
+        scaled[place] = torch.from_numpy(np.array(image.getchannel(channel)))
     return scaled.div_(255)
 
 
 def open_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Image.Image:
     """Decode one image from a file or its bytes, upright and on white; any damage is a `FileFormatError`."""
-    name = image_name(source)
+    name = "the image" if isinstance(source, bytes) else str(source)
     try:
         stream = io.BytesIO(source) if isinstance(source, bytes) else open_regular_file(source, most=BYTES)
         with stream, Image.open(stream, formats=FORMATS) as opened:
             check_pixels(opened, name, pixels)
-            return decode_pixels(opened)
+            opened.load()
+            ImageOps.exif_transpose(opened, in_place=True)
+            converted = convert_colours(opened)
+            return converted.copy() if converted is opened else converted  # the open image goes with its file
     except FileFormatError:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
@@ -123,19 +126,6 @@ def check_pixels(opened: Image.Image, name: str, most: int) -> None:
     width, height = (getattr(opened, "tag_v2", {}).get(tag, 0) for tag in TILE_SIDES)
     if width * height > most:
         raise FileFormatError(f"{name} has tiles of {width} x {height} pixels; at most {most:,} are read.")
-
-
-def decode_pixels(opened: Image.Image) -> Image.Image:
-    """The pixels of an open image, upright, in the colours that are kept."""
-    opened.load()
-    ImageOps.exif_transpose(opened, in_place=True)
-    converted = convert_colours(opened)
-    return converted.copy() if converted is opened else converted  # the open image goes with its file
-
-
-def image_name(source: Path | str | bytes) -> str:
-    """What error messages call an image."""
-    return "the image" if isinstance(source, bytes) else str(source)
 
 
 def convert_colours(image: Image.Image) -> Image.Image:

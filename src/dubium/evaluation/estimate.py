@@ -20,6 +20,7 @@ from dubium.evaluation.protocols.causes_networks import new_cause_network
 from dubium.evaluation.protocols.evaluation import Evaluation, ignore_step, other_split
 from dubium.evaluation.protocols.mitigation import MitigationOptions
 from dubium.executor import in_turn
+from dubium.registry import load_function
 from dubium.training.estimate import epoch_seconds
 from dubium.training.loop import limit_images, network_for
 from dubium.training.recipe import Recipe
@@ -51,7 +52,7 @@ class Trainings(NamedTuple):
 def estimate_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", **changes: Any) -> Estimate:
     """What `run_protocol` takes with the same arguments, from its beginning to its end."""
     protocol = lookup("protocol", PROTOCOLS, name)
-    options = protocol.options(scale, evaluation.data, **changes)
+    options = load_function(protocol.options)(scale, evaluation.data, **changes)
     evaluation = replace(evaluation, on_step=ignore_step, executor=in_turn, weights="trial", map_folder=None)
     if isinstance(options, CausesOptions):
         return estimate_trainings(evaluation, causes_trainings(evaluation, options))
@@ -63,7 +64,7 @@ def estimate_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", 
     scored = candidates * (2 if name == "anomaly" else len(evaluation.kinds)) if has_choice else 0
     tried = {"candidates": CANDIDATES} if has_choice else {}
     _, few, more = (
-        time_trial(protocol.evaluate, evaluation, replace(options, images=count, **tried))
+        time_trial(load_function(protocol.evaluate), evaluation, replace(options, images=count, **tried))
         for count in (FEW, FEW, MORE)  # the first warms up
     )
     further = max(0.0, (images - FEW) / (MORE - FEW))

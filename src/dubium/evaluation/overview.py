@@ -4,17 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dubium.protocols import PROTOCOLS
 from dubium.registry import CONTROLS
 
 LEVEL = 0.05  # of the corrected p below which a difference is significant
-KEY_METRICS: dict[str, tuple[str, ...]] = {
-    "blurring": ("murr@2%", "auc-urr@2%", "murr@5%", "auc-urr@5%", "accuracy@2%", "true-probability@2%"),
-    "removal": ("srg/blur", "srg/mean", "srg/linear", "true-probability@5%/linear"),
-    "anomaly": ("iou", "ada", "recovery"),
-    "causes": ("own-other@strict/aleatoric", "own-other@strict", "own-other@loose/aleatoric", "own-other@loose"),
-    "sanity": ("kinds", "kinds-top5", "top5@100%", "cascade@100%", "emprt"),
-}
-"""The metrics of each protocol that a reader should see first. Those without a better direction have no ranks."""
 
 
 @dataclass(frozen=True)
@@ -46,9 +39,11 @@ def is_control(label: str) -> bool:
 
 
 def overview_cells(summary: Mapping[str, Any], metrics: Sequence[str] | None = None) -> list[OverviewCell]:
-    """The key metrics of one protocol's summary, method by method."""
+    """The key metrics of one protocol's summary, method by method; those without a better direction have no ranks."""
     cells = []
-    for metric in KEY_METRICS.get(summary["protocol"], ()) if metrics is None else metrics:
+    protocol = PROTOCOLS.get(summary["protocol"])
+    key_metrics = protocol.key_metrics if protocol else ()
+    for metric in key_metrics if metrics is None else metrics:
         found = {method: values[metric] for method, values in summary["results"].items() if metric in values}
         if found:
             cells += _metric_cells(summary, metric, found)

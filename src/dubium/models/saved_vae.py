@@ -9,7 +9,7 @@ from torch import Tensor
 
 from dubium.errors import FileFormatError
 from dubium.files import write_json
-from dubium.models.outline import misfits, stored_outline
+from dubium.models.architectures import misfits, stored_outline
 from dubium.models.vae import VAE, vae_conv, vae_dense
 from dubium.reading import read_json
 from dubium.tensor_files import read_tensor_file, write_tensors

@@ -4,8 +4,9 @@ from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.adapters.laplace import from_laplace
 from dubium.posteriors.drawn import Drawn
 from dubium.posteriors.files.architecture import Architecture
+from dubium.posteriors.files.load import load_posterior, posterior_record
 from dubium.posteriors.files.record import Record
-from dubium.posteriors.files.store import load_posterior, posterior_record, save_posterior
+from dubium.posteriors.files.save import save_posterior
 from dubium.posteriors.files.weight_files import load_weights
 from dubium.posteriors.gaussian import Gaussian
 from dubium.posteriors.laplace import fit_laplace

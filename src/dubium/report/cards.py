@@ -1,35 +1,87 @@
-"""The gallery: a card per image, with its maps, its scores and the networks' votes."""
+"""The gallery of a page: a card per image with its maps, its scores and the votes, and the controls above them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import PurePath
 
-from jaxtyping import Float
-from torch import Tensor
+import numpy as np
 
 from dubium.advice import NOTHING
-from dubium.figures import picture
-from dubium.report.exports.review import row_advice
-from dubium.report.layers import (
+from dubium.figures import OPACITY, data_url, picture
+from dubium.report.pictures import (
     contrast_colours,
     contrast_of_kinds,
-    contrast_words,
-    image_variable,
-    is_strip,
-    kind_layer,
-    lowering_layer,
+    drawn_maps,
+    img_element,
+    map_element,
+    maps_row,
+    outlines_svg,
+    place_of_most,
+    row_image,
     size_words,
     stage_html,
 )
-from dubium.report.outlines import first_kind, outlines_svg, percent, places_text
-from dubium.report.pictures import drawn_map, img_element, likely_classes, row_image
+from dubium.run.row import Row, regions_of_row
 from dubium.run.signed import lowering_row
-from dubium.run.store import Row
+from dubium.types import KINDS
 
 Namer = Callable[[int], str]
-
-
 ImageKey = tuple[int, str | None]
+NAMED = 3  # regions that are named in words
+MOST_CLASSES = 5
+TOTAL = '<label><input type="checkbox" id="total"> total too</label>'
+OUTLINES = '<label><input type="checkbox" id="outlines" checked> regions</label>'
+FADE = (
+    '<label class="needs-script">opacity <input type="range" id="opacity" min="0" max="1" step="0.05" '
+    f'value="{OPACITY}"></label>'
+)
+MISTAKES = '<label><input type="checkbox" id="mistakes"> mistakes only</label>'
+SCALE = '<span class="scale">less <i></i> more doubt comes from here</span>'
+CONTRAST_SCALE = '<span class="scale two">contrast: aleatoric <i></i> epistemic</span>'
+CONTRAST = (
+    "The contrast shows where one kind has more of its doubt than the other, and how much of the two maps is the same "
+    "picture."
+)
+CLICK = '<span class="needs-script"> Click a map to see it large, beside its image.</span>'
+LARGER = (
+    '<dialog id="larger" aria-label="The image beside its map"><form method="dialog"><button>close</button></form>'
+    "<div></div></dialog>"
+)
+
+
+def gallery_section(cards: Sequence[str], explained: int, most: float, first: str, words: str = "") -> str:
+    """The section of all cards.
+
+    Args:
+        cards: those on the page.
+        explained: how many there are in all.
+        most: the score that fills a bar.
+        first: the kind that ranks them.
+        words: about smoothing.
+    """
+    if not cards:
+        return ""
+    orders = {f"{kind}:-1": f"most {kind} uncertainty" for kind in (first, *(kind for kind in KINDS if kind != first))}
+    orders |= {"confidence:1": "least confident", "confidence:-1": "most confident", "id:1": "original order"}
+    options = "".join(f'<option value="{value}">{label}</option>' for value, label in orders.items())
+    sort = f'<label class="needs-script">sort by <select id="sort">{options}</select></label>'
+    limit = f" {words}" * bool(words)
+    limit += f" The first {len(cards)} of {explained:,} are on this page." if explained > len(cards) else ""
+    lead = (
+        f"Bright pixels raise the doubt. Each map has a scale of its own; a full bar is {most:.2f} nats. {CONTRAST} "
+        f"Beside the maps: the mean probability of a class as a bar, each network's as a tick.{limit}"
+    )
+    return gallery_html(cards, lead, sort)
+
+
+def gallery_html(cards: Sequence[str], lead: str, sort: str = "") -> str:
+    """Title, controls and cards. Without a script the maps are as they are; with one they fade and come large."""
+    mistakes = MISTAKES if any(text.startswith('<article class="card wrong"') for text in cards) else ""
+    return (
+        f'<h2 id="gallery">Image by image</h2><p class="lead">{lead}{CLICK}</p>'
+        f'<div class="controls">{sort}{mistakes}{TOTAL}{OUTLINES}{FADE}{SCALE}{CONTRAST_SCALE}</div>'
+        f'<div class="gallery">{"".join(cards)}</div>{LARGER}'
+    )
 
 
 def image_key(row: Row) -> ImageKey:
@@ -47,50 +99,32 @@ def image_card(
         smooth: blur the maps by so many pixels.
         methods: the same image under several methods, by name, instead of the row's maps alone.
     """
-    numbers = {**row.scores(), "confidence": float(row.probs[row.prediction]), "id": row.id}
+    numbers = {**row.scores(), "confidence": row.confidence, "id": row.id}
     data = " ".join(f'data-{key}="{value:.6g}"' for key, value in numbers.items())
-    maps = methods_html(methods, smooth) if methods else maps_html(row, smooth)
-    header = f"<header><h3>{prediction_html(row, name)}</h3>{image_origin(row)}</header>"
-    return card_html(row, header, maps, votes_html(row, name) + scores_html(row, most) + notes_html(row, methods), data)
+    titles = [(f'<p class="method">{escape(method)}</p>', found) for method, found in (methods or {}).items()]
+    maps = "".join(title + maps_html(found, smooth) for title, found in titles or [("", row)])
+    words = votes_html(row, name) + scores_html(row.scores(), most) + notes_html(row, methods or {"": row})
+    return card_html(row, prediction_html(row, name), maps, words, data)
 
 
-def card_html(row: Row, header: str, maps: str, words: str, data: str = "") -> str:
-    """A card around the maps of an image and what is said about it; its id is what an address can end with."""
+def card_html(row: Row, title: str, maps: str, words: str, data: str = "") -> str:
+    """A card around the maps of an image and what is said about it; its id is what an address can end with.
+
+    Below the title it says where the image comes from, its file's name or its number, as a link to send to others.
+    """
     wrong = " wrong" * (row.label is not None and row.label != row.prediction)
+    origin = "" if row.path is None else f' title="{escape(row.path)}"'
+    text = f"#{row.id}" if row.path is None else escape(PurePath(row.path).name)
     return (
-        f'<article class="card{wrong}" id="{card_id(row)}" style="{image_variable(row_image(row))}" {data}>{header}'
+        f'<article class="card{wrong}" id="image-{row.id}" style="--image:url({data_url(picture(row_image(row)))})" '
+        f'{data}><header><h3>{title}</h3><small{origin}><a href="#image-{row.id}">{text}</a></small></header>'
         f'<div class="shown">{maps}</div><div class="told">{words}</div></article>'
     )
 
 
-def card_id(row: Row) -> str:
-    return f"image-{row.id}"
-
-
-def notes_html(row: Row, methods: Mapping[str, Row] | None = None) -> str:
-    """Where the doubt lies and what to do about it, in words."""
-    notes = []
-    for method, found in (methods or {"": row}).items():
-        kind = first_kind(list(found.stored_maps()))
-        if kind and (places := places_text(found, kind)):
-            notes.append(f"<b>Where</b> ({escape(', '.join(filter(None, [method, kind])))}): {places}.")
-    advice = row_advice(row)
-    if advice is not NOTHING:
-        notes.append(f"<b>{escape(advice.title)}</b>: {escape(advice.reason)}.")
-    return "".join(f'<p class="notes">{note}</p>' for note in notes)
-
-
-def image_origin(row: Row) -> str:
-    """Where the image comes from, its file's name or its number, as a link that can be sent to others."""
-    if row.path is None:
-        return f'<small><a href="#{card_id(row)}">#{row.id}</a></small>'
-    title, text = escape(row.path), escape(PurePath(row.path).name)
-    return f'<small title="{title}"><a href="#{card_id(row)}">{text}</a></small>'
-
-
 def prediction_html(row: Row, name: Namer) -> str:
     """What the networks say together, and whether it is so."""
-    says = f"{escape(name(row.prediction))}, {row.probs[row.prediction]:.0%}".replace("%", " %")
+    says = f"{escape(name(row.prediction))}, {row.confidence:.0%}".replace("%", " %")
     if row.label is None:
         return says
     if row.label == row.prediction:
@@ -100,55 +134,33 @@ def prediction_html(row: Row, name: Namer) -> str:
 
 def maps_html(row: Row, smooth: float = 0.0) -> str:
     """The image, the map of each kind over it, and the contrast of two kinds."""
-    image = row_image(row)
+    image, drawn = row_image(row), drawn_maps(row, smooth)
     size = image.shape[1], image.shape[2]
     plain = stage_html(size, img_element(picture(image), f"Image {row.id}"))
     parts = [f'<figure class="plain">{plain}<figcaption>{size_words(row.image_size)}</figcaption></figure>']
-    for kind in row.stored_maps():
-        stage = stage_html(size, kind_layer(row, image, kind, smooth) + outlines_svg(row, kind), under=True)
+    for kind, values in drawn.items():
+        words = f"{kind.capitalize()} uncertainty over image {row.id}: {row.scores()[kind]:.3f} nats"
+        stage = stage_html(size, map_element(values, size, words) + outlines_svg(row, kind), under=True)
         parts.append(f'<figure class="{kind}">{stage}<figcaption>{kind}</figcaption></figure>')
-    if contrast := contrast_of_kinds({kind: drawn_map(row, kind, smooth) for kind in row.stored_maps()}):
-        layer = img_element(contrast_colours(contrast, size), f"Image {row.id}: {contrast_words(contrast)}")
-        stage = stage_html(size, layer, under=True)
+    contrast = contrast_of_kinds(drawn)
+    if contrast is not None:
+        layer = img_element(contrast_colours(contrast, size), f"Image {row.id}: {contrast.words}")
         caption = f"<figcaption>contrast <b>{percent(contrast.shared)} shared</b></figcaption>"
-        parts.append(f'<figure class="contrast">{stage}{caption}</figure>')
-    names = ["maps", *["both"] * (contrast is not None), *["strips"] * is_strip(size)]
-    return f'<div class="{" ".join(names)}">{"".join(parts)}</div>{lowering_html(row, image, smooth)}'
+        parts.append(f'<figure class="contrast">{stage_html(size, layer, under=True)}{caption}</figure>')
+    lowering = "" if not row.signed else lowering_html(row, size, smooth)
+    return maps_row(parts, size, has_contrast=contrast is not None) + lowering
 
 
-def lowering_html(row: Row, image: Float[Tensor, "C H W"], smooth: float = 0.0) -> str:
-    """What lowers the doubt, by kind, folded: most readers look for what raises it. Empty without signed maps."""
-    lowering = lowering_row(row)
-    if lowering is None:
-        return ""
-    size = image.shape[1], image.shape[2]
-    figures = "".join(
-        f'<figure class="{kind}">{stage_html(size, lowering_layer(lowering, image, kind, smooth), under=True)}'
-        f"<figcaption>lowers {kind}</figcaption></figure>"
-        for kind in lowering.stored_maps()
-    )
-    maps = f'<div class="maps{" strips" * is_strip(size)}">{figures}</div>'
+def lowering_html(row: Row, size: tuple[int, int], smooth: float = 0.0) -> str:
+    """What lowers the doubt, by kind, folded: most readers look for what raises it."""
+    figures = []
+    for kind, values in drawn_maps(lowering_row(row), smooth).items():
+        stage = stage_html(
+            size, map_element(values, size, f"What lowers {kind} uncertainty over image {row.id}"), under=True
+        )
+        figures.append(f'<figure class="{kind}">{stage}<figcaption>lowers {kind}</figcaption></figure>')
+    maps = maps_row(figures, size)
     return f'<details class="lowering"><summary>What lowers the doubt</summary>{maps}</details>'
-
-
-def methods_html(methods: Mapping[str, Row], smooth: float = 0.0) -> str:
-    """The maps of several methods, one row for each."""
-    return "".join(f'<p class="method">{escape(name)}</p>{maps_html(row, smooth)}' for name, row in methods.items())
-
-
-def scores_html(row: Row, most: float) -> str:
-    """The score of each kind as a number and a bar."""
-    lines = (
-        f'<div class="{kind}"><span>{kind}</span>{score_bar(score, most)}<b>{score:.3f}</b></div>'
-        for kind, score in row.scores().items()
-    )
-    return f'<div class="bars">{"".join(lines)}</div>'
-
-
-def score_bar(score: float, most: float) -> str:
-    """A bar whose length is the score's part of `most`."""
-    width = 100 * min(1.0, max(0.0, score / most)) if most > 0 else 0
-    return f'<div class="bar" aria-hidden="true"><i style="width:{width:.1f}%"></i></div>'
 
 
 def votes_html(row: Row, name: Namer) -> str:
@@ -166,3 +178,51 @@ def votes_html(row: Row, name: Namer) -> str:
         )
     width = min(14, 1 + max(len(name(k)) for k in classes))
     return f'<div class="votes" style="--label:{width}ch">{"".join(rows)}</div>'
+
+
+def likely_classes(row: Row, most: int = MOST_CLASSES) -> list[int]:
+    """The classes worth showing: the two likeliest, and others that some network gives 2 %."""
+    order = np.argsort(-row.probs, kind="stable")[:most].tolist()
+    return [k for place, k in enumerate(order) if place < 2 or row.members[:, k].max() >= 0.02]
+
+
+def scores_html(scores: Mapping[str, float], most: float, digits: int = 3) -> str:
+    """The score of each kind as a number, and as a bar that is full at `most`."""
+    lines = []
+    for kind, score in scores.items():
+        width = 100 * min(1.0, max(0.0, score / most)) if most > 0 else 0
+        bar = f'<div class="bar" aria-hidden="true"><i style="width:{width:.1f}%"></i></div>'
+        lines.append(f'<div class="{kind}"><span>{kind}</span>{bar}<b>{score:.{digits}f}</b></div>')
+    return f'<div class="bars">{"".join(lines)}</div>'
+
+
+def notes_html(row: Row, methods: Mapping[str, Row]) -> str:
+    """Where each method says that the doubt lies, and what to do about it, in words.
+
+    The regions are those of the epistemic map if there is one, or of the first.
+    """
+    notes = []
+    for method, found in methods.items():
+        kinds = list(found.stored_maps())
+        kind = "epistemic" if "epistemic" in kinds else next(iter(kinds), "")
+        if places := places_text(found, kind):
+            notes.append(f"<b>Where</b> ({escape(', '.join(filter(None, [method, kind])))}): {places}.")
+    advice = row.full_advice()
+    if advice is not NOTHING:
+        notes.append(f"<b>{escape(advice.title)}</b>: {escape(advice.reason)}.")
+    return "".join(f'<p class="notes">{note}</p>' for note in notes)
+
+
+def places_text(row: Row, kind: str) -> str:
+    """The largest regions of a row in words: "41 % at the top centre, 22 % at the bottom left, 37 % elsewhere"."""
+    named = [region for region in regions_of_row(row, kind) if not region.is_remainder][:NAMED]
+    if not named:
+        return ""
+    masks = [region.mask(row.image_size) for region in named]
+    parts = [(region.share, f"at the {place_of_most(mask)}") for region, mask in zip(named, masks, strict=True)]
+    parts.append((1 - sum(region.share for region in named), "elsewhere"))
+    return ", ".join(f"{percent(share)} {place}" for share, place in parts)
+
+
+def percent(part: float) -> str:
+    return f"{part:.0%}".replace("%", " %")

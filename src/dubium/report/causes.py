@@ -7,11 +7,11 @@ from html import escape
 import numpy as np
 
 from dubium.errors import MissingExtraError
-from dubium.report.exports.review import row_advice
-from dubium.report.outlines import percent
+from dubium.report.cards import percent
 from dubium.report.pictures import img_element, place_of_most, row_overlay
-from dubium.run.groups import DRAWS, Group, Groups, find_groups
-from dubium.run.store import Results, Row
+from dubium.run.groups import DRAWS, ENOUGH, Group, Groups, find_groups
+from dubium.run.row import Row
+from dubium.run.store import Results
 
 EXAMPLES = 6  # pictures of a group
 SHOWN = 12  # groups on the page
@@ -23,7 +23,7 @@ Namer = Callable[[int], str]
 
 def causes_section(results: Results, kind: str, name: Namer) -> str:
     """The section; nothing where no images are alike, and how to have it where SciPy is missing."""
-    if not results.explained:
+    if results.explained_count() < ENOUGH:
         return ""
     try:
         found = find_groups(results, kind)
@@ -60,7 +60,7 @@ def group_panel(group: Group, rows: Mapping[int, Row], kind: str, name: Namer) -
     elements = "".join(
         img_element(row_overlay(row, kind), f"{kind.capitalize()} map of image {row.id}") for row in members[:EXAMPLES]
     )
-    advice, votes = Counter(row_advice(row) for row in members).most_common(1)[0]
+    advice, votes = Counter(row.full_advice() for row in members).most_common(1)[0]
     words = f"{votes} of {len(members)}: {advice.title[0].lower()}{advice.title[1:]}"
     return (
         f'<section class="panel"><h3>{escape(group_name(group, name))}</h3>'

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from pathlib import Path
 
@@ -10,14 +11,21 @@ import numpy as np
 from dubium.errors import OptionError
 from dubium.evaluation.ranks import rank_correlation
 from dubium.files import write_atomically
-from dubium.report.cards import card_html, image_key, image_origin, maps_html, prediction_html, scores_html, votes_html
-from dubium.report.gallery import CONTRAST, gallery_html
-from dubium.report.page import html_document, page_header, panel_html
-from dubium.report.plots import horizontal_bars
-from dubium.report.summary import RunSummary, summarise_results
-from dubium.report.tables import settings_table
-from dubium.run.about import check_whole_about
-from dubium.run.store import Results, Row, open_results
+from dubium.report.cards import (
+    CONTRAST,
+    card_html,
+    gallery_html,
+    image_key,
+    maps_html,
+    prediction_html,
+    scores_html,
+    votes_html,
+)
+from dubium.report.page import html_document, page_header, settings_table
+from dubium.report.summary import RunSummary, horizontal_bars, panel_html, summarise_results
+from dubium.run.row import Row
+from dubium.run.shard_checks import check_whole_about
+from dubium.run.store import Results, class_name, open_results
 from dubium.types import KINDS
 
 
@@ -71,7 +79,8 @@ def compare_results(
     kind = first.about["settings"]["kinds"][0]
     ranks = first.ranks(kind, gallery) if first.explained else {}
     waiting = {image_key(row): row for row in first.rows(first.explained) if row.id in ranks and image_key(row) in both}
-    name, most = summarise_results(first).name, max((max(a.total, b.total) for a, b in common), default=1.0) or 1.0
+    name = partial(class_name, first.about["classes"])
+    most = max((max(a.total, b.total) for a, b in common), default=1.0) or 1.0
     cards, alike = dict[int, str](), dict[str, list[float]]({kind: [] for kind in KINDS})
     for row in second.rows(second.explained):
         other = waiting.pop(image_key(row), None)
@@ -147,11 +156,12 @@ def comparison_card(a: Row, b: Row, names: tuple[str, str], name: Callable[[int]
     sides = []
     for side, row in zip(names, (a, b), strict=True):
         prediction, votes = (
-            ("", "") if same else (f" {prediction_html(row, name)}", votes_html(row, name) + scores_html(row, most))
+            ("", "")
+            if same
+            else (f" {prediction_html(row, name)}", votes_html(row, name) + scores_html(row.scores(), most))
         )
         sides.append(f"<div><p><b>{escape(side)}</b>{prediction}</p>{maps_html(row)}{votes}</div>")
-    below = votes_html(a, name) + scores_html(a, most) if same else ""
+    below = votes_html(a, name) + scores_html(a.scores(), most) if same else ""
     predictions = " / ".join(dict.fromkeys(name(row.prediction) for row in (a, b)))
     title = prediction_html(a, name) if same else escape(predictions)
-    header = f"<header><h3>{title}</h3>{image_origin(a)}</header>"
-    return card_html(a, header, f'<div class="pair">{"".join(sides)}</div>', below)
+    return card_html(a, title, f'<div class="pair">{"".join(sides)}</div>', below)

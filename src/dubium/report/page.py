@@ -1,32 +1,26 @@
 """One self-contained HTML page about a run: no script is needed to read it, and nothing is fetched from anywhere."""
 
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+import json
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from html import escape
 from importlib.resources import files
 from math import log
 from pathlib import Path, PurePath
 from typing import Any
 
-import torch
-
 from dubium.errors import FileFormatError
 from dubium.evaluation.metrics.calibration import BINS
-from dubium.figures import map_colours, smooth_words
+from dubium.figures import smooth_words
 from dubium.files import write_atomically
 from dubium.registry import UA_BACKPROP
-from dubium.report.cards import image_card, image_key
+from dubium.report.cards import gallery_section, image_card, image_key
 from dubium.report.causes import causes_section
-from dubium.report.gallery import gallery_section
-from dubium.report.layers import stage_html
-from dubium.report.pictures import img_element
-from dubium.report.plots import horizontal_bars, reliability_diagram, score_distribution
-from dubium.report.summary import MeanMap, RunSummary, summarise_results
-from dubium.report.tables import settings_table, skipped_table
+from dubium.report.summary import MeanMap, RunSummary, summarise_results, summary_panels
 from dubium.report.what_to_do import what_to_do_section
-from dubium.run.about import check_whole_about
+from dubium.run.shard_checks import check_whole_about
 from dubium.run.signed import rows_with_signs
-from dubium.run.store import Results, Row, open_results
+from dubium.run.store import Results, class_name, open_results
 from dubium.types import KINDS
 
 FILE = "index.html"
@@ -81,6 +75,7 @@ def run_page(
     check_whole_about(results.about, results.folder)
     settings = results.about["settings"]
     first = settings["kinds"][0]
+    name = partial(class_name, results.about["classes"])
     summary, mean, cards = summarise_results(results), MeanMap(), dict[int, str]()
     ranks = results.ranks(first, gallery) if results.explained else {}
     most = max((max(table["total"]) for table in results.columns(["total"], results.explained)), default=0) or log(2)
@@ -92,18 +87,22 @@ def run_page(
             if beside is not None and image_key(row) in others:
                 methods[beside.about["settings"]["method"]] = others[image_key(row)]
             shown = methods if len(methods) > 1 else None
-            with damage_at(results, row):
-                cards[ranks[row.id]] = image_card(row, summary.name, most, smooth=smooth, methods=shown)
+            try:
+                cards[ranks[row.id]] = image_card(row, name, most, smooth=smooth, methods=shown)
+            except FileFormatError as error:
+                raise FileFormatError(
+                    f"The results in {results.folder} are damaged at image {row.id}: {error}"
+                ) from error
     title = title or f"What makes it unsure: {images_title(settings)}"
     skipped = results.skipped()
     body = [
         page_header(title, lead_text(results, summary, beside), headline_facts(summary, skipped)),
         "<main>",
-        skipped_warning(skipped),
+        skipped_warning(skipped) if skipped else "",
         '<h2 id="summary">All images</h2>',
-        f'<div class="plots">{"".join(summary_panels(summary, mean))}</div>',
-        what_to_do_section(results, summary.name),
-        causes_section(results, first, summary.name),
+        f'<div class="plots">{"".join(summary_panels(summary, mean, name))}</div>',
+        what_to_do_section(results, name),
+        causes_section(results, first, name),
         gallery_section(
             [cards[rank] for rank in sorted(cards)], results.explained_count(), most, first, smooth_words(smooth)
         ),
@@ -113,15 +112,6 @@ def run_page(
         "</main>",
     ]
     return html_document(title, "".join(body))
-
-
-@contextmanager
-def damage_at(results: Results, row: Row) -> Iterator[None]:
-    """Say where the results are damaged, if the block finds that they are."""
-    try:
-        yield
-    except FileFormatError as error:
-        raise FileFormatError(f"The results in {results.folder} are damaged at image {row.id}: {error}") from error
 
 
 def page_style(within: str = "{}") -> str:
@@ -187,8 +177,6 @@ def headline_facts(summary: RunSummary, skipped: Sequence[Any]) -> list[tuple[st
 
 
 def skipped_warning(skipped: Sequence[dict[str, str]]) -> str:
-    if not skipped:
-        return ""
     count = "1 file was" if len(skipped) == 1 else f"{len(skipped):,} files were"
     count += (
         " skipped, because they could not be read" if len(skipped) > 1 else " skipped, because it could not be read"
@@ -196,56 +184,43 @@ def skipped_warning(skipped: Sequence[dict[str, str]]) -> str:
     return f'<div class="warning"><details><summary>{count}</summary>{skipped_table(skipped)}</details></div>'
 
 
-def summary_panels(summary: RunSummary, mean: MeanMap) -> list[str]:
-    """The summary plots for which the run has data."""
-    found = [
-        panel_html("Scores", "How many images have which score, in nats (logarithmic).", score_distribution(summary))
-    ]
-    if summary.labelled:
-        text = (
-            "Share of right answers at each confidence; darker bars: more images. Where bars end at the dashed line, "
-            "networks are right as often as they say."
-        )
-        found.append(panel_html("Reliability", text, reliability_diagram(summary)))
-    if summary.doubt:
-        pairs = [
-            (f"{summary.name(a)} or {summary.name(b)}", float(n), f"{n:.1f}")
-            for (a, b), n in summary.doubt.most_common(7)
-        ]
-        text = "The two likeliest classes of an image, and the probability of the second one, summed over images."
-        found.append(panel_html("Most confused classes", text, horizontal_bars(pairs, "Most confused classes")))
-    if summary.mistakes:
-        wrong = [
-            (f"{summary.name(a)}, said {summary.name(b)}", float(n), str(n))
-            for (a, b), n in summary.mistakes.most_common(7)
-        ]
-        found.append(
-            panel_html("Mistakes", "What it is, and what was said.", horizontal_bars(wrong, "Mistakes", "total"))
-        )
-    if means := mean.means():
-        pictures = {
-            kind: stage_html(
-                array.shape,
-                img_element(map_colours(torch.from_numpy(array)), f"Mean {kind} map of {mean.count} images"),
-            )
-            for kind, array in means.items()
-        }
-        figures = "".join(
-            f"<figure>{picture}<figcaption>{kind}</figcaption></figure>" for kind, picture in pictures.items()
-        )
-        text = f"Where the doubt lies on average over {mean.count:,} explained images; each on a scale of its own."
-        found.append(
-            panel_html("Mean maps", text, f'<div class="means" style="--columns:{len(means)}">{figures}</div>')
-        )
-    return found
-
-
-def panel_html(title: str, words: str, content: str) -> str:
-    return f'<section class="panel"><h3>{escape(title)}</h3><p>{escape(words)}</p>{content}</section>'
-
-
 def kinds_html(methods: Collection[str]) -> str:
     """What the kinds are, and where UA-Backprop's maps stand alone, how to have maps that tell them apart."""
     items = "".join(f"<li><b>{kind}</b>: {escape(words)}</li>" for kind, words in KINDS_IN_WORDS.items())
     alike = f"<p>{KINDS_ALIKE}</p>" if set(methods) == {UA_BACKPROP} else ""
     return f"<p>Uncertainty is measured in nats; total = aleatoric + epistemic.</p><ul>{items}</ul>{alike}"
+
+
+def two_column_table(rows: Mapping[str, Any]) -> str:
+    """A table of two columns, names and values."""
+    lines = "".join(
+        f"<tr><th scope=row>{escape(name)}</th><td>{value_html(value)}</td></tr>" for name, value in rows.items()
+    )
+    return f"<table>{lines}</table>"
+
+
+def value_html(value: Any) -> str:
+    if value is None:
+        return "—"
+    if isinstance(value, Mapping):
+        return "<br>".join(f"{escape(str(name))}: {value_html(item)}" for name, item in value.items()) or "—"
+    if isinstance(value, list | tuple):
+        short = [str(item) for item in value[:24]] + (["…"] if len(value) > 24 else [])
+        return escape(", ".join(short)) or "—"
+    return escape(value if isinstance(value, str) else json.dumps(value))
+
+
+def settings_table(about: Mapping[str, Any]) -> str:
+    """What made these results, in words a person can repeat."""
+    settings = dict(about["settings"])
+    posterior = {**settings.pop("posterior"), **about["posterior"]}
+    images = {**settings.pop("images"), **about["images"]}
+    rows = {"posterior": posterior, "images": images, **settings, "classes": about["classes"]}
+    rows["input_shape"] = about["input_shape"]
+    return two_column_table({name.replace("_", " "): value for name, value in {**rows, **about["versions"]}.items()})
+
+
+def skipped_table(skipped: Sequence[Mapping[str, str]], most: int = 50) -> str:
+    """Which files could not be read, and why."""
+    more = f"<p>… and {len(skipped) - most} more.</p>" if len(skipped) > most else ""
+    return two_column_table({item["path"]: item["reason"] for item in skipped[:most]}) + more

@@ -1,7 +1,8 @@
-"""Images and overlays of stored rows: inline for pages, and as PNG files."""
+"""Pictures of stored rows for pages: an image, its maps as layers that a reader can fade, and outlines of regions."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,14 +12,14 @@ from torch import Tensor
 
 from dubium.data.fit import resize_image
 from dubium.data.image_files import read_image
-from dubium.figures import data_url, is_small, overlay, picture, smooth_map, smooth_words
-from dubium.run.store import Array, Row
+from dubium.figures import SMALL, brightest_value, data_url, map_layer, overlay, smooth_map
+from dubium.run.row import Array, Row, regions_of_row
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-MOST_CLASSES = 5
 THUMBNAIL_PIXELS = 2**20  # dubium writes at most 256 x 256
+LONGEST = 256  # pixels a side of the grid on which outlines are drawn
+STRIP = 4  # from this ratio of width to height on, pictures are put below each other
+STRETCHED = 8  # from this ratio of the sides on, they are drawn thicker than they are
+ALEATORIC, EPISTEMIC = (0.25, 0.62, 1.0), (1.0, 0.36, 0.2)  # colours of the contrast
 
 
 def row_image(row: Row) -> Float[Tensor, "C H W"]:
@@ -28,22 +29,83 @@ def row_image(row: Row) -> Float[Tensor, "C H W"]:
     return read_image(row.thumbnail, pixels=THUMBNAIL_PIXELS)
 
 
+def drawn_maps(row: Row, smooth: float = 0.0) -> dict[str, Float[Tensor, "H W"]]:
+    """A row's maps as they are drawn, by kind: smoothed by so many of their pixels."""
+    return {kind: smooth_map(torch.from_numpy(array.copy()), smooth) for kind, array in row.coarse_maps().items()}
+
+
 def row_overlay(row: Row, kind: str, *, smooth: float = 0.0) -> NDArray[Any]:
     """A map over the thumbnail, at the thumbnail's size; smoothed by so many of the map's pixels."""
     image = row_image(row)
-    return overlay(image, resize_image(drawn_map(row, kind, smooth)[None], image.shape[1:])[0])
-
-
-def drawn_map(row: Row, kind: str, smooth: float = 0.0) -> Float[Tensor, "H W"]:
-    """A row's map as it is drawn: smoothed by so many of its pixels."""
-    return smooth_map(torch.from_numpy(row.coarse_maps()[kind].copy()), smooth)
+    return overlay(image, resize_image(drawn_maps(row, smooth)[kind][None], image.shape[1:])[0])
 
 
 def img_element(array: NDArray[Any], alt: str) -> str:
     """An image element; `alt` is escaped already."""
     height, width = array.shape[:2]
-    pixels = ' class="pixels"' if is_small(array) else ""
+    pixels = ' class="pixels"' if max(height, width) <= SMALL else ""
     return f'<img{pixels} src="{data_url(array)}" alt="{alt}" width="{width}" height="{height}" loading="lazy">'
+
+
+def map_element(drawn: Float[Tensor, "h w"], size: Sequence[int], words: str) -> str:
+    """A map as a layer of this size, with words that say what it is and where it is highest."""
+    layer = map_layer(resize_image(drawn[None], size)[0])
+    return img_element(layer, f"{words}, most at the {place_of_peak(drawn.numpy())}")
+
+
+def stage_html(size: Sequence[int], content: str, *, under: bool = False) -> str:
+    """Content in a box with the shape of an image (height, width); `under` draws the card's image below it."""
+    names = ["stage", *["under"] * under, *["small"] * (max(size) <= SMALL)]
+    return f'<div class="{" ".join(names)}" style="--ratio:{size[1] / size[0]:.4g}">{content}</div>'
+
+
+def maps_row(figures: Sequence[str], size: Sequence[int], *, has_contrast: bool = False) -> str:
+    """Figures of an image beside each other; below each other where it is so wide that they would be lines."""
+    names = ["maps", *["both"] * has_contrast, *["strips"] * (size[1] >= STRIP * size[0])]
+    return f'<div class="{" ".join(names)}">{"".join(figures)}</div>'
+
+
+def size_words(size: Sequence[int]) -> str:
+    """An image's size, and whether it is drawn as it is."""
+    is_stretched = max(size) >= STRETCHED * min(size)
+    return f"{size[1]} × {size[0]} pixels{', stretched to be seen' * is_stretched}"
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Where the epistemic map has more of its sum than the aleatoric one, and how much both have in common."""
+
+    difference: Float[Tensor, "H W"]
+    """Of the maps, each divided by its sum, as a part of their brightest value: from -1 to 1."""
+    shared: float
+    """The sum of the smaller of both, from 0 (nothing in common) to 1 (the same picture)."""
+    words: str
+
+
+def contrast_of_kinds(maps: Mapping[str, Tensor]) -> Contrast | None:
+    """The contrast of the aleatoric and the epistemic map; None where one is missing or empty."""
+    if not {"aleatoric", "epistemic"} <= maps.keys():
+        return None
+    both = [maps[kind].double().clamp(min=0) for kind in ("aleatoric", "epistemic")]
+    if not all(array.sum() > 0 for array in both):
+        return None
+    aleatoric, epistemic = (array / array.sum() for array in both)
+    difference = ((epistemic - aleatoric) / brightest_value(torch.maximum(aleatoric, epistemic))).clamp(-1, 1).float()
+    shared = float(torch.minimum(aleatoric, epistemic).sum())
+    places = [place_of_peak(sign * difference.numpy()) for sign in (-1, 1)]
+    return Contrast(
+        difference,
+        shared,
+        f"{shared:.0%} of the aleatoric and the epistemic map is shared; more aleatoric at the {places[0]}, more "
+        f"epistemic at the {places[1]}",
+    )
+
+
+def contrast_colours(contrast: Contrast, size: Sequence[int]) -> Float[np.ndarray, "H W 4"]:
+    """The contrast as a layer of this size: aleatoric in blue, epistemic in red, nothing where they agree."""
+    sized = resize_image(contrast.difference[None], size)[0].numpy()
+    colours = np.where(sized[..., None] > 0, np.array(EPISTEMIC), np.array(ALEATORIC))
+    return np.dstack([colours, np.sqrt(np.abs(sized))])
 
 
 def place_of_peak(array: Array) -> str:
@@ -63,47 +125,34 @@ def place_in_words(row: int, column: int) -> str:
     return "centre" if words == ("middle", "centre") else " ".join(words)
 
 
-def likely_classes(row: Row, most: int = MOST_CLASSES) -> list[int]:
-    """The classes worth showing: the two likeliest, and others that some network gives 2 %."""
-    order = np.argsort(-row.probs, kind="stable")[:most].tolist()
-    return [k for place, k in enumerate(order) if place < 2 or row.members[:, k].max() >= 0.02]
+def outlines_svg(row: Row, kind: str) -> str:
+    """Lines around the bright regions of one map, to lie over its picture; nothing where there are none."""
+    step = -(-max(row.image_size) // LONGEST)
+    bright = [region for region in regions_of_row(row, kind) if not region.is_remainder]
+    masks = [region.mask(row.image_size, step) for region in bright]
+    if not masks:
+        return ""
+    height, width = masks[0].shape
+    label = f"Outlines of {len(masks)} region{'s' * (len(masks) != 1)}"
+    paths = "".join(f'<path d="{outline_path(mask)}"/>' for mask in masks)
+    return f'<svg class="outlines" viewBox="0 0 {width} {height}" role="img" aria-label="{label}">{paths}</svg>'
 
 
-def row_figure(row: Row, names: Sequence[str] | None, title: str = "", *, smooth: float = 0.0) -> "Figure":
-    """Image, maps, scores and the networks' probabilities of one row."""
-    from matplotlib.figure import Figure
+def outline_path(mask: NDArray[np.bool_]) -> str:
+    """The edges between a mask's pixels and those outside, as SVG: horizontal lines, then vertical ones.
 
-    kinds = list(row.stored_maps())
-    figure = Figure(figsize=(2.1 * (1 + len(kinds)) + 2.8, 2.75), dpi=110)
-    axes = figure.subplots(1, 2 + len(kinds), width_ratios=[1] * (1 + len(kinds)) + [1.15])
-    figure.subplots_adjust(left=0.01, right=0.985, bottom=0.16, top=0.8, wspace=0.08)
-    axes[0].imshow(picture(row_image(row)), interpolation="nearest")
-    axes[0].set_title("image", fontsize=10)
-    for axis, kind in zip(axes[1:-1], kinds, strict=True):
-        axis.imshow(row_overlay(row, kind, smooth=smooth), interpolation="nearest")
-        axis.set_title(f"{kind} {getattr(row, kind):.3f} nats", fontsize=10)
-    for axis in axes[:-1]:
-        axis.axis("off")
-    draw_votes(axes[-1], row, names)
-    if smooth:
-        figure.text(0.012, 0.03, smooth_words(smooth), fontsize=8)
-    figure.suptitle(title, x=0.012, ha="left", fontsize=10.5, fontweight="bold")
-    return figure
+    >>> outline_path(np.array([[True]]))
+    'M0 0H1M0 1H1M0 0V1M1 0V1'
+    """
+    across = [f"M{a} {y}H{b}" for y, a, b in edge_runs(mask)]
+    down = [f"M{x} {a}V{b}" for x, a, b in edge_runs(mask.T)]
+    return "".join([*across, *down])
 
 
-def draw_votes(axis: Any, row: Row, names: Sequence[str] | None) -> None:
-    """Mean probability as a bar, each network's as a tick."""
-    classes = likely_classes(row)
-    places = range(len(classes))
-    axis.barh(places, [row.probs[k] for k in classes], height=0.6, color="#9cc3df")
-    for place, k in zip(places, classes, strict=True):
-        axis.plot(
-            row.members[:, k], [place] * len(row.members), "|", color="#1c1d22", markersize=11, markeredgewidth=1.4
-        )
-    axis.set(xlim=(0, 1), ylim=(len(classes) - 0.4, -0.6), yticks=list(places))
-    axis.set_yticklabels([names[k] if names else str(k) for k in classes], fontsize=9)
-    axis.tick_params(labelsize=8, length=2)
-    axis.set_title(f"probabilities of {len(row.members)} networks", fontsize=10)
-    axis.spines[["top", "right"]].set_visible(False)
-    box = axis.get_position()
-    axis.set_position((box.x0 + 0.03, box.y0, box.width - 0.03, box.height))
+def edge_runs(mask: NDArray[np.bool_]) -> list[tuple[int, int, int]]:
+    """(line, start, stop) of every straight edge between one row of pixels and the next."""
+    padded = np.pad(mask, ((1, 1), (0, 0))).astype(np.int8)
+    is_edge = np.pad(np.diff(padded, axis=0) != 0, ((0, 0), (1, 1))).astype(np.int8)
+    lines, places = np.nonzero(np.diff(is_edge, axis=1))
+    pairs = zip(lines[::2].tolist(), places[::2].tolist(), places[1::2].tolist(), strict=True)
+    return list(pairs)

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from html import escape
 
-from dubium.advice import CHECK_LABEL, NOTHING
-from dubium.report.exports.review import confidence_of, review_rows, rows_by_advice
-from dubium.report.outlines import percent
-from dubium.run.store import Results, Row
+from dubium.advice import ADVICE, CHECK_LABEL, NOTHING, Advice
+from dubium.report.cards import percent
+from dubium.run.row import Row
+from dubium.run.store import Results
 
 LISTED = 50  # labels on the page
 WORDS = "By the scores alone; the rule is in the text of each. Lists for a labelling team: dubium export OUT --to csv."
@@ -14,30 +14,41 @@ WORDS = "By the scores alone; the rule is in the text of each. Lists for a label
 
 def what_to_do_section(results: Results, name: Callable[[int], str]) -> str:
     """The section; nothing where the networks are sure and right of every image."""
-    rows, count = review_rows(results), len(results)
+    rows = review_rows(results)
     if not rows:
         return ""
-    parts = [(advice.title, advice.reason, len(found)) for advice, found in rows_by_advice(rows)]
-    if count > len(rows):
-        parts.append((NOTHING.title, NOTHING.reason, count - len(rows)))
+    counts = {advice: len(found) for advice, found in rows.items()}
+    if (rest := len(results) - sum(counts.values())) > 0:
+        counts[NOTHING] = rest
     items = "".join(
-        f"<li><b>{escape(title)}: {number:,} image{'s' * (number != 1)}.</b> {escape(reason.capitalize())}.</li>"
-        for title, reason, number in parts
+        f"<li><b>{escape(advice.title)}: {count:,} image{'s' * (count != 1)}.</b> "
+        f"{escape(advice.reason.capitalize())}.</li>"
+        for advice, count in counts.items()
     )
-    suspects = next((found for advice, found in rows_by_advice(rows) if advice is CHECK_LABEL), [])
-    return (
-        f'<h2 id="what-to-do">What to do</h2><p class="lead">{WORDS}</p><ul class="todo">{items}</ul>'
-        f"{suspects_table(suspects, name)}"
-    )
+    suspects = suspects_table(rows[CHECK_LABEL], name) if CHECK_LABEL in rows else ""
+    return f'<h2 id="what-to-do">What to do</h2><p class="lead">{WORDS}</p><ul class="todo">{items}</ul>{suspects}'
+
+
+def review_rows(results: Results) -> dict[Advice, list[Row]]:
+    """Images with something to do, without maps, in the order in which a labelling team goes through them.
+
+    Labels to check come first. In each list, what is plainest comes first: by confidence, or by the score that the
+    advice is about.
+    """
+    found: dict[Advice, list[Row]] = {advice: [] for advice in ADVICE.values() if advice is not NOTHING}
+    for row in results.rows(pictures=False):
+        found.get(row.full_advice(), []).append(row)
+    strengths = {"check-label": "confidence", "look": "aleatoric", "collect": "epistemic"}
+    for advice, rows in found.items():
+        rows.sort(key=lambda row: (-getattr(row, strengths[advice.name]), row.id))
+    return {advice: rows for advice, rows in found.items() if rows}
 
 
 def suspects_table(rows: Sequence[Row], name: Callable[[int], str]) -> str:
     """Sure and wrong: what the label says, what the networks say."""
-    if not rows:
-        return ""
     lines = "".join(
         f"<tr><td>{escape(row.path or f'#{row.id}')}</td><td>{escape(name(row.label or 0))}</td>"
-        f"<td>{escape(name(row.prediction))}</td><td>{percent(confidence_of(row))}</td></tr>"
+        f"<td>{escape(name(row.prediction))}</td><td>{percent(row.confidence)}</td></tr>"
         for row in rows[:LISTED]
     )
     more = f"<p>… and {len(rows) - LISTED:,} more.</p>" if len(rows) > LISTED else ""

@@ -22,10 +22,9 @@ from dubium.executor import Report
 from dubium.explanation import Explanation
 from dubium.figures import picture
 from dubium.kinds import KINDS
-from dubium.run.region_rows import make_region_rows
+from dubium.run.row import Row, make_region_rows
 from dubium.run.shard import ShardWriter, open_shard
 from dubium.run.signed import signed_row, signed_shard
-from dubium.run.store import Row
 from dubium.run.work import PosteriorOnDevice, Work
 from dubium.types import Images
 

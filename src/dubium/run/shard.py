@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -13,18 +13,20 @@ import pyarrow.parquet as pq
 
 from dubium.files import written_atomically
 from dubium.kinds import KINDS
-from dubium.run.region_rows import regions_to_arrow
 from dubium.run.store import FORMAT, KEY, SCHEMA, Array, Row
 from dubium.seals import BLANK_SEAL, SEAL, seal_file
 
 FLUSH = 32 * 2**20  # bytes of numbers to collect before a row group is written
 
 
+@dataclass
 class ShardWriter:
     """A Parquet file that is being written."""
 
-    def __init__(self, writer: pq.ParquetWriter) -> None:
-        self.writer, self.rows, self.bytes, self.skipped = writer, list[Row](), 0, list[dict[str, str]]()
+    writer: pq.ParquetWriter
+    rows: list[Row] = field(default_factory=list)
+    bytes: int = 0
+    skipped: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, row: Row) -> None:
         """Take a row; a row group is written when enough have come."""
@@ -59,8 +61,9 @@ def open_shard(path: Path | str, about: Mapping[str, Any]) -> Iterator[ShardWrit
 
 def table_of_rows(rows: Sequence[Row]) -> pa.Table:
     """Rows as columns of the schema."""
-    columns = {field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)}
-    arrays: dict[str, Any] = {**columns, "regions": [regions_to_arrow(row.regions) for row in rows]}
+    columns = {f.name: [getattr(row, f.name) for row in rows] for f in fields(Row)}
+    regions = [None if row.regions is None else [asdict(region) for region in row.regions] for row in rows]
+    arrays: dict[str, Any] = {**columns, "regions": regions}
     for name in ("probs", *(f"map_{kind}" for kind in KINDS)):
         arrays[name] = number_lists(columns[name])
     members = [row.members for row in rows]

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from dubium.advice import ADVICE
 from dubium.errors import FileFormatError
 from dubium.kinds import KINDS
 from dubium.reading import open_regular_file
+from dubium.run.data_config import is_prepared_config
 from dubium.seals import LARGEST
 
 GROUP = 2**31  # bytes of a row group: 32 MiB, and the maps of an image of 100 million pixels
@@ -25,6 +25,8 @@ TEXTS = 2**28  # bytes of names and settings in a footer
 REQUIRED = ("id", "prediction", "probs", "members", *KINDS, "height", "width")
 SECOND, THIRD = ("regions", "advice"), ("image_height", "image_width", "seen")  # columns that a format added
 MAPS = tuple(f"map_{kind}" for kind in KINDS)
+WHOLE = ("versions", "settings", "posterior", "images", "classes", "input_shape", "skipped")
+"""What every run says about itself in the metadata of each of its shards."""
 
 
 def read_groups(file: Path, schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[pa.Table]:
@@ -109,40 +111,33 @@ def check_probabilities(there: Mapping[str, pa.Array]) -> None:
 
 
 def check_sizes(there: Mapping[str, pa.Array]) -> None:
-    """Raise an error unless maps have as many numbers as their height and width say, and lie on their image."""
+    """Raise an error unless maps have as many numbers as their height and width say, and lie on their image.
+
+    The part that the networks saw must be one of the image, and large enough for its map.
+    """
     height, width = (there[name].to_numpy().astype(np.int64) for name in ("height", "width"))
     sizes = [(height, width)]
     if set(THIRD) <= there.keys():
-        sizes.append(tuple(there[name].to_numpy().astype(np.int64) for name in THIRD[:2]))
-        check_seen(there["seen"], sizes)
+        if set(pc.list_value_length(there["seen"]).to_pylist()) - {4} or there["seen"].flatten().null_count:
+            raise ValueError("a part of an image without its four sides")
+        rows, columns = (there[name].to_numpy().astype(np.int64) for name in THIRD[:2])
+        top, left, bottom, right = there["seen"].flatten().to_numpy().reshape(-1, 4).T.astype(np.int64)
+        inside = (top >= 0) & (top < bottom) & (bottom <= rows) & (left >= 0) & (left < right) & (right <= columns)
+        if not inside.all():
+            raise ValueError("a part of an image that is not one of it")
+        whole = height * width * (rows / (bottom - top)) * (columns / (right - left))
+        if not ((whole <= height * width * 1.01) | (whole <= COARSE)).all():
+            raise ValueError("a part of an image that is too small for its map")
+        sizes.append((rows, columns))
     for rows, columns in sizes:
         if len(rows) and not (min(rows.min(), columns.min()) >= 1 and (rows * columns).max() <= IMAGE):
             raise ValueError("an image without pixels, or of more than there can be")
     for name in (name for name in MAPS if name in there):
-        sizes = pc.list_value_length(there[name]).to_pylist()
-        if any(size is not None and size != pixels for size, pixels in zip(sizes, height * width, strict=True)):
+        lengths = pc.list_value_length(there[name]).to_pylist()
+        if any(length is not None and length != pixels for length, pixels in zip(lengths, height * width, strict=True)):
             raise ValueError(f"{name} has not the size of its image")
         if there[name].flatten().null_count:
             raise ValueError(f"{name} has pixels without a number")
-
-
-def check_seen(cells: pa.Array, sizes: Sequence[tuple[NDArray[np.int64], ...]]) -> None:
-    """Raise an error unless the part that the networks saw is one of the image, and large enough for its map.
-
-    Args:
-        cells: top, left, bottom and right of each row.
-        sizes: heights and widths of the maps, and of the images.
-    """
-    if set(pc.list_value_length(cells).to_pylist()) - {4} or cells.flatten().null_count:
-        raise ValueError("a part of an image without its four sides")
-    (map_height, map_width), (height, width) = sizes
-    top, left, bottom, right = cells.flatten().to_numpy().reshape(-1, 4).T.astype(np.int64)
-    if not ((top >= 0) & (top < bottom) & (bottom <= height) & (left >= 0) & (left < right) & (right <= width)).all():
-        raise ValueError("a part of an image that is not one of it")
-    pixels = map_height * map_width
-    whole = pixels * (height / (bottom - top)) * (width / (right - left))
-    if not ((whole <= pixels * 1.01) | (whole <= COARSE)).all():
-        raise ValueError("a part of an image that is too small for its map")
 
 
 def check_regions(cells: Sequence[Any], there: Mapping[str, pa.Array]) -> None:
@@ -165,3 +160,65 @@ def check_finite(name: str, values: pa.Array) -> None:
     """Raise an error where a number is missing, infinite or NaN."""
     if values.null_count or not np.isfinite(values.to_numpy()).all():
         raise ValueError(f"{name} is not a number in a row")
+
+
+def check_about(about: Any, file: Path) -> dict[str, Any]:
+    """What a shard says about itself, if it says what was skipped and each name has a value of its kind."""
+    if not isinstance(about, dict):
+        raise FileFormatError(f"{file} is damaged: its metadata is not an object. Delete it and run the command again.")
+    versions, settings, posterior, images, classes, shape, skipped = (about.get(name) for name in WHOLE)
+    answers = {
+        "versions": isinstance(versions, dict),
+        "settings": is_settings(settings),
+        "posterior": isinstance(posterior, dict)
+        and type(posterior.get("members")) is int
+        and isinstance(posterior.get("sha256"), str),
+        "images": isinstance(images, dict),
+        "classes": classes is None or is_texts(classes),
+        "input_shape": isinstance(shape, list)
+        and len(shape) == 3
+        and all(side is None or type(side) is int for side in shape),
+        "skipped": isinstance(skipped, list)
+        and all(isinstance(item, dict) and is_texts([item.get("path"), item.get("reason")]) for item in skipped),
+    }
+    for name, is_valid in answers.items():
+        if (name in about or name == "skipped") and not is_valid:
+            value = f"{about.get(name)!r:.200}"
+            raise FileFormatError(
+                f"{file} is damaged: its metadata has {name} {value}. Delete it and run the command again."
+            )
+    return about
+
+
+def is_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+def is_settings(value: Any) -> bool:
+    """Whether the parts of settings that are used again are of their kind, where they are given."""
+    if not isinstance(value, dict):
+        return False
+    kinds, images, posterior = value.get("kinds", [KINDS[0]]), value.get("images"), value.get("posterior", {})
+    is_named = "images" not in value or (
+        isinstance(images, dict)
+        and (
+            any(isinstance(images.get(name), str) for name in ("dataset", "factory", "given"))
+            or (is_texts(images.get("files")) and bool(images["files"]))
+        )
+    )
+    others = isinstance(value.get("method", ""), str) and isinstance(value.get("options", {}), dict)
+    is_kinds = is_texts(kinds) and bool(kinds) and set(kinds) <= set(KINDS)
+    if not isinstance(posterior, dict):
+        return False
+    config = posterior.get("data_config")
+    is_config = config is None or (isinstance(config, dict) and is_prepared_config(config))  # not the name of a file
+    return is_named and others and is_kinds and is_config
+
+
+def check_whole_about(about: Mapping[str, Any], folder: Path) -> None:
+    """Raise an error unless nothing is missing that a page or the explorer shows."""
+    settings = about.get("settings", {})
+    missing = [name for name in WHOLE if name not in about]
+    missing += [f"settings.{name}" for name in ("kinds", "method", "images", "posterior") if name not in settings]
+    if missing:
+        raise FileFormatError(f"The results in {folder} do not say their {', '.join(missing)}. Make them again.")

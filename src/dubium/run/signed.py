@@ -27,11 +27,9 @@ def signed_row(row: Row) -> Row:
     return replace(row, **map_columns(row.signed or {}), signed=None, thumbnail=None, regions=None, advice=None)
 
 
-def lowering_row(row: Row) -> Row | None:
-    """The row with what lowers the doubt as its maps; None without signed maps."""
-    if not row.signed:
-        return None
-    lowering = {kind: (-values).clip(min=0) for kind, values in row.signed.items()}
+def lowering_row(row: Row) -> Row:
+    """The row with what lowers the doubt as its maps: none without signed maps."""
+    lowering = {kind: (-values).clip(min=0) for kind, values in (row.signed or {}).items()}
     return replace(row, **map_columns(lowering), signed=None, regions=None, advice=None)
 
 

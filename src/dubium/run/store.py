@@ -13,11 +13,10 @@ import pyarrow.parquet as pq
 from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.kinds import KINDS
 from dubium.reading import open_regular_file, parse_json
-from dubium.run.about import check_about
-from dubium.run.region_rows import REGION, regions_from_arrow
+from dubium.run.row import REGION, RegionRow
 from dubium.run.row import Array as Array
 from dubium.run.row import Row as Row
-from dubium.run.shard_checks import open_parquet, read_groups
+from dubium.run.shard_checks import check_about, open_parquet, read_groups
 from dubium.seals import LARGEST, check_seal, damage_of
 
 FORMATS = (1, 2, 3)  # the second has a seal, regions and advice; in the third maps have the networks' size
@@ -101,10 +100,10 @@ class Results:
                 yield table.to_pydict()
 
     def __len__(self) -> int:
-        return sum(row_count(file) for file in self.files)
+        return sum(int(read_footer(file).num_rows) for file in self.files)
 
     def explained_count(self) -> int:
-        return sum(row_count(file) for file in self.explained)
+        return sum(int(read_footer(file).num_rows) for file in self.explained)
 
     def explained_ids(self) -> tuple[int, ...]:
         return tuple(index for table in self.columns(["id"], self.explained) for index in table["id"])
@@ -151,11 +150,6 @@ def read_about(file: Path) -> dict[str, Any]:
     return about
 
 
-def row_count(file: Path) -> int:
-    """How many rows a shard has."""
-    return int(read_footer(file).num_rows)
-
-
 def read_footer(file: Path) -> pq.FileMetaData:
     """What a Parquet file says about its rows."""
     try:
@@ -170,27 +164,24 @@ def read_footer(file: Path) -> pq.FileMetaData:
 
 
 def read_rows(file: Path, columns: Sequence[str] | None = None) -> Iterator[Row]:
-    """The rows of one shard; the pictures may be left out of the columns."""
-    for table in read_groups(file, SCHEMA, columns):
-        yield from rows_of_table(table)
-
-
-def rows_of_table(table: pa.Table) -> Iterator[Row]:
-    """The inverse of `shard.table_of_rows`."""
+    """The rows of one shard, the inverse of `shard.table_of_rows`; the pictures may be left out of the columns."""
     arrays = {"probs", "members", *(f"map_{kind}" for kind in KINDS)}
-    plain = {name: table[name].to_pylist() for name in table.column_names if name not in arrays}
-    for index in range(len(table)):
-        values: dict[str, Any] = dict.fromkeys(PICTURES) | {name: column[index] for name, column in plain.items()}
-        values["regions"] = regions_from_arrow(values.get("regions"))
-        if "seen" in values:
-            values["seen"] = tuple(values["seen"])
-        shape = values["height"], values["width"]
-        values["probs"] = float_array(table["probs"][index])
-        values["members"] = np.stack([float_array(member) for member in table["members"][index]])
-        for name in arrays & {*PICTURES, *table.column_names} - {"probs", "members"}:
-            cell = table[name][index] if name in table.column_names else None
-            values[name] = float_array(cell).reshape(shape) if cell is not None and cell.is_valid else None
-        yield Row(**values)
+    for table in read_groups(file, SCHEMA, columns):
+        plain = {name: table[name].to_pylist() for name in table.column_names if name not in arrays}
+        for index in range(len(table)):
+            values: dict[str, Any] = dict.fromkeys(PICTURES) | {name: column[index] for name, column in plain.items()}
+            if values.get("regions") is not None:
+                cells = values["regions"]
+                values["regions"] = tuple(RegionRow(**{**cell, "counts": tuple(cell["counts"])}) for cell in cells)
+            if "seen" in values:
+                values["seen"] = tuple(values["seen"])
+            shape = values["height"], values["width"]
+            values["probs"] = float_array(table["probs"][index])
+            values["members"] = np.stack([float_array(member) for member in table["members"][index]])
+            for name in arrays & {*PICTURES, *table.column_names} - {"probs", "members"}:
+                cell = table[name][index] if name in table.column_names else None
+                values[name] = float_array(cell).reshape(shape) if cell is not None and cell.is_valid else None
+            yield Row(**values)
 
 
 def float_array(cell: pa.ListScalar) -> Array:

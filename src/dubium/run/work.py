@@ -20,7 +20,7 @@ from dubium.models import Normalized, load_vae
 from dubium.models.normalized import Normalise
 from dubium.posteriors import Record, as_posterior, load_posterior, load_weights, posterior_record
 from dubium.posteriors.files.architecture import import_path
-from dubium.posteriors.files.store import posterior_folder
+from dubium.posteriors.files.load import posterior_folder
 from dubium.run.data_config import prepared_config
 from dubium.run.settings import Settings
 from dubium.run.sources import ImageSource, open_source
@@ -107,8 +107,9 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
             "folder of dubium.save_posterior, or --posterior module:factory."
         )
     if "run" in named:
-        record = posterior_record(named["run"])
-        return normalize_inputs(load_posterior(named["run"], named.get("architecture")), named), record
+        record, posterior = posterior_record(named["run"]), load_posterior(named["run"], named.get("architecture"))
+        is_plain = not {"mean", "std", "data_config"} & named.keys()
+        return (posterior if is_plain else normalize_inputs(posterior, named)), record
     factory, weights = import_path(named["factory"]), list(named.get("weights") or ())
     if weights:
         return normalize_inputs(load_weights(factory, weights), named), None

@@ -14,7 +14,7 @@ from PIL import Image
 from dubium.errors import DubiumError, OptionError
 from dubium.explanation import Explanation
 from dubium.figures import overlay, smooth_map, smooth_words
-from dubium.report.plots import Number
+from dubium.report.summary import Number
 from dubium.run.sources import Item
 from dubium.run.store import Array
 from dubium.web.session import Choice, Session, blur_top_pixels, explain_item, method_beside, read_upload

@@ -1,6 +1,6 @@
 """What the explorer shows, as HTML: the map over the image, scores and votes, and what blurring does."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from html import escape
 from math import log
 from typing import Any
@@ -14,12 +14,17 @@ from torch import Tensor
 from dubium.data.fit import Preprocessing, place_map
 from dubium.explanation import Explanation
 from dubium.figures import layer_over, overlay, picture, smooth_map
-from dubium.report.cards import prediction_html, score_bar, votes_html
-from dubium.report.gallery import CONTRAST_SCALE, SCALE
-from dubium.report.layers import contrast_colours, contrast_of_kinds, contrast_words, is_strip, size_words, stage_html
-from dubium.report.outlines import percent
-from dubium.report.pictures import img_element, place_of_peak
-from dubium.report.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, svg_element, svg_line, svg_text
+from dubium.report.cards import CONTRAST_SCALE, SCALE, percent, prediction_html, scores_html, votes_html
+from dubium.report.pictures import (
+    contrast_colours,
+    contrast_of_kinds,
+    img_element,
+    maps_row,
+    place_of_peak,
+    size_words,
+    stage_html,
+)
+from dubium.report.summary import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, svg_element, svg_line, svg_text
 from dubium.run.sources import Item
 from dubium.run.store import Array, Row
 from dubium.types import KINDS
@@ -69,11 +74,6 @@ def figure_html(name: str, pixels: NDArray[Any], alt: str, caption: str) -> str:
     return f'<figure class="{name}">{stage}<figcaption>{caption}</figcaption></figure>'
 
 
-def maps_row(figures: Sequence[str], size: Sequence[int]) -> str:
-    """Pictures beside each other; strips below each other."""
-    return f'<div class="maps{" strips" * is_strip(size)}">{"".join(figures)}</div>'
-
-
 def methods_view(
     item: Item, explanations: Mapping[str, Explanation], preprocessing: Preprocessing, smooth: float
 ) -> str:
@@ -98,7 +98,7 @@ def kinds_row(item: Item, title: str, maps: Mapping[str, Tensor], preprocessing:
     if contrast := contrast_of_kinds(drawn):
         pixels = layer_over(item.image, contrast_colours(contrast, size))
         caption = f"contrast <b>{percent(contrast.shared)} shared</b>"
-        cells.append(figure_html("contrast", pixels, f"{title}: {contrast_words(contrast)}", caption))
+        cells.append(figure_html("contrast", pixels, f"{title}: {contrast.words}", caption))
     return f'<p class="method">{escape(title)}</p>{maps_row(cells, size)}'
 
 
@@ -106,15 +106,11 @@ def scores_view(explanation: Explanation, item: Item, kind: str, name: Namer) ->
     """Scores, the sum of the map beside its score, and the networks' votes."""
     row = explanation_row(explanation, item)
     most = log(len(row.probs))
-    lines = "".join(
-        f'<div class="{k}"><span>{k}</span>{score_bar(score, most)}<b>{score:.4f}</b></div>'
-        for k, score in row.scores().items()
-    )
     total, score = float(explanation.maps[kind].sum()), getattr(row, kind)
     complete = abs(total - score) <= 1e-4 * max(abs(score), 1e-3)
     words = "the map is complete" if complete else f"{explanation.method} does not promise that they are equal"
     return explorer_block(
-        f'<h3>{prediction_html(row, name)}</h3><div class="bars">{lines}</div>'
+        f"<h3>{prediction_html(row, name)}</h3>{scores_html(row.scores(), most, digits=4)}"
         f'<p id="completeness">Sum of the {kind} map: <b>{total:.4f}</b>; its score: <b>{score:.4f}</b> nats; {words}. '
         f"A full bar is {most:.2f} nats.</p><h3>Votes of {len(row.members)} networks</h3>{votes_html(row, name)}"
     )

@@ -6,14 +6,13 @@ from typing import Any
 
 from dubium.errors import lookup
 from dubium.evaluation.overview import OverviewCell, mean_ranks, overview_cells
-from dubium.evaluation.protocols import PROTOCOLS, run_protocol
+from dubium.evaluation.protocols import run_protocol
 from dubium.evaluation.protocols.evaluation import Evaluation
 from dubium.evaluation.summary import write_csv
 from dubium.files import write_json
 from dubium.folder_lock import own_folder
-
-TOGETHER = ("blurring", "removal", "anomaly", "sanity", "causes")
-"""Those that judge maps of test images; `masks` needs the user's masks, `mitigation` trains on training images."""
+from dubium.protocols import PROTOCOLS, TOGETHER
+from dubium.registry import load_function
 
 OVERVIEW = "overview.json"
 MAPS = "maps"
@@ -43,7 +42,7 @@ def run_together(
     evaluation: Evaluation, protocols: Sequence[str], scale: str, changes: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """`evaluate_all` on a folder that is ours."""
-    candidates = PROTOCOLS["blurring"].options(scale, evaluation.data).candidates
+    candidates = load_function(PROTOCOLS["blurring"].options)(scale, evaluation.data).candidates
     same_images: dict[str, dict[str, Any]] = {"sanity": {"candidates": candidates}}
     cells: list[OverviewCell] = []
     notes: dict[str, list[str]] = {}

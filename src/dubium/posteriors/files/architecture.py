@@ -1,6 +1,7 @@
 """What a network is built from: a name of `dubium.models`, an import path, a function, or a network to copy."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from importlib import import_module
 from typing import Any
 
@@ -8,8 +9,7 @@ import torch
 from torch import nn
 
 from dubium.errors import FileFormatError, OptionError, PosteriorTypeError
-from dubium.models import ARCHITECTURES, build
-from dubium.models.outline import stored_outline
+from dubium.models.architectures import ARCHITECTURES, build, stored_outline
 from dubium.posteriors.weights import snapshot
 
 Architecture = str | Mapping[str, Any] | nn.Module | Callable[[], nn.Module]
@@ -17,13 +17,26 @@ Architecture = str | Mapping[str, Any] | nn.Module | Callable[[], nn.Module]
 without arguments, or a network, which is copied."""
 
 
-def build_network(architecture: Architecture) -> nn.Module:
+def build_network(architecture: Architecture, *, outline: bool = False) -> nn.Module:
     """Build a network to load weights into; the state of torch's random numbers is not changed.
 
     An import path is imported: pass only what the user typed, never what a file says.
+
+    Args:
+        outline: with the shapes of its tensors alone; only one of dubium's own can be had without memory for them.
     """
-    with torch.random.fork_rng(devices=[]):
-        network = _build(architecture)
+    described = describe_architecture(architecture) if isinstance(architecture, str | Mapping) else {}
+    device = torch.device("meta") if outline and "name" in described else nullcontext()
+    with torch.random.fork_rng(devices=[]), device:
+        network: Any
+        if "name" in described:
+            network = build(described["name"], **described["options"])
+        elif isinstance(architecture, str | Mapping):
+            network = build_imported(**described)
+        elif isinstance(architecture, nn.Module):
+            network = snapshot(architecture)
+        else:
+            network = architecture()
     if not isinstance(network, nn.Module):
         raise PosteriorTypeError(
             f"The architecture {architecture!r} gave a {type(network).__name__}; a torch.nn.Module is needed."
@@ -31,30 +44,15 @@ def build_network(architecture: Architecture) -> nn.Module:
     return network
 
 
-def build_outline(architecture: Architecture) -> nn.Module:
-    """A network with the shapes of the architecture's tensors; of one of dubium's own, without memory for them."""
-    if isinstance(architecture, str | Mapping) and "name" in describe_architecture(architecture):
-        with torch.device("meta"):
-            return build_network(architecture)
-    return build_network(architecture)
-
-
-def _build(architecture: Architecture) -> Any:
-    if isinstance(architecture, nn.Module):
-        return snapshot(architecture)
-    if isinstance(architecture, str | Mapping):
-        described = describe_architecture(architecture)
-        options = described["options"]
-        if "name" in described:
-            return build(described["name"], **options)
-        try:
-            return import_path(described["path"])(**options)
-        except TypeError as error:
-            raise OptionError(
-                f"The architecture {described['path']!r} cannot be built with {options}: {error}. Give options in "
-                "{'path': ..., 'options': {...}}, or a function without arguments."
-            ) from error
-    return architecture()
+def build_imported(path: str, options: Mapping[str, Any]) -> Any:
+    """What the function or class at `path` returns."""
+    try:
+        return import_path(path)(**options)
+    except TypeError as error:
+        raise OptionError(
+            f"The architecture {path!r} cannot be built with {options}: {error}. Give options in "
+            "{'path': ..., 'options': {...}}, or a function without arguments."
+        ) from error
 
 
 def import_path(path: str, noun: str = "architecture") -> Callable[..., Any]:

@@ -1,7 +1,7 @@
 """`posterior.json`: the description of a saved posterior, checked when it is read."""
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,9 +62,9 @@ def read_record(folder: str | Path) -> Record:
         raise FileFormatError(
             f"{file} has format {found!r}; this version of dubium reads format {FORMAT}. Is it a posterior of dubium's?"
         )
-    for name, (valid, expected) in CHECKS.items():
-        if not valid(content.get(name)):
-            raise FileFormatError(f"{file}: {name!r} is {short_repr(content.get(name))}; expected {expected}.")
+    for name, is_valid in check_values(content).items():
+        if not is_valid:
+            raise FileFormatError(f"{file}: {name!r} is {short_repr(content.get(name))}; expected {EXPECTED[name]}.")
     if len(set(content["members"])) < len(content["members"]):
         raise FileFormatError(f"{file}: a file stands twice among its members, {short_repr(content['members'])}.")
     one, many = content.get("sampling") is not None, isinstance(content.get("architecture"), list)
@@ -84,66 +84,59 @@ def short_repr(value: Any) -> str:
     return text if len(text) <= 200 else f"{text[:200]}..."
 
 
-def _is_list(of: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, list) and all(map(of, value))
+def check_values(content: Mapping[str, Any]) -> dict[str, bool]:
+    """Whether each value of a record is what `EXPECTED` says; the file may be anybody's."""
+    kind, members, shared, classes = (content.get(name) for name in ("kind", "members", "shared", "classes"))
+    sampling, shape, normalisation = (content.get(name) for name in ("sampling", "input_shape", "normalisation"))
+    training, digests = content.get("training"), content.get("sha256")
+    sizes = shape if isinstance(shape, list) and all(type(size) is int and size > 0 for size in shape) else [2 * INPUTS]
+    return {
+        "kind": isinstance(kind, str) and kind in POSTERIOR_KINDS,
+        "members": isinstance(members, list) and len(members) > 0 and all(map(is_file_name, members)),
+        "shared": shared is None or is_file_name(shared),
+        "sampling": sampling is None or is_sampling(sampling),
+        "classes": classes is None or (isinstance(classes, list) and all(isinstance(name, str) for name in classes)),
+        "input_shape": shape is None or math.prod(sizes) <= INPUTS,
+        "normalisation": normalisation is None or is_normalisation(normalisation),
+        "training": training is None or isinstance(training, dict),
+        "sha256": digests is None
+        or (isinstance(digests, dict) and all(isinstance(digest, str) for digest in digests.values())),
+    }
 
 
-def _is_file(value: Any) -> bool:
+EXPECTED = {
+    "kind": f"one of {', '.join(POSTERIOR_KINDS)}",
+    "members": "a list of safetensors files in this folder",
+    "shared": "a safetensors file in this folder, or null",
+    "sampling": f'null or {{"samples": 1 to {SAMPLES:,}, "seed": ...}}',
+    "classes": "a list of names, or null",
+    "input_shape": f"a list of sizes whose product is at most {INPUTS:,}, or null",
+    "normalisation": 'null or {"mean": [...], "std": [...]} with std above 0',
+    "training": "an object",
+    "sha256": "an object with one hexadecimal text a file",
+}
+
+
+def is_file_name(value: Any) -> bool:
     """A file of the same folder: a foreign record must not make us read elsewhere."""
     return (
         isinstance(value, str) and value.endswith(".safetensors") and not set("/\\:") & set(value) and value[0] != "."
     )
 
 
-def _is_number(value: Any) -> bool:
-    """A number that float32 can hold."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e30
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _is_sampling(value: Any) -> bool:
+def is_sampling(value: Any) -> bool:
+    """A number of networks, and a seed that torch takes."""
     if not isinstance(value, dict) or value.keys() != {"samples", "seed"}:
         return False
-    seed, is_seed = value["seed"], type(value["seed"]) is int
-    return _is_count(value["samples"]) and value["samples"] <= SAMPLES and is_seed and -(2**63) <= seed < 2**64
+    samples, seed = value["samples"], value["seed"]
+    return type(samples) is int and 0 < samples <= SAMPLES and type(seed) is int and -(2**63) <= seed < 2**64
 
 
-def _is_shape(value: Any) -> bool:
-    return _is_list(_is_count)(value) and math.prod(value) <= INPUTS
-
-
-def _is_normalisation(value: Any) -> bool:
-    if not isinstance(value, dict) or not all(_is_list(_is_number)(value.get(name)) for name in ("mean", "std")):
+def is_normalisation(value: Any) -> bool:
+    """As many means as standard deviations, which float32 can hold and divide by."""
+    numbers = [value.get(name) for name in ("mean", "std")] if isinstance(value, dict) else [None]
+    if not all(
+        isinstance(n, list) and all(type(one) in (int, float) and abs(one) < 1e30 for one in n) for n in numbers
+    ):
         return False
     return len(value["mean"]) == len(value["std"]) > 0 and min(value["std"]) > 1e-30
-
-
-def _or_none(valid: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or valid(value)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_kind(value: Any) -> bool:
-    return isinstance(value, str) and value in POSTERIOR_KINDS
-
-
-CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "kind": (_is_kind, f"one of {', '.join(POSTERIOR_KINDS)}"),
-    "members": (lambda value: bool(value) and _is_list(_is_file)(value), "a list of safetensors files in this folder"),
-    "shared": (_or_none(_is_file), "a safetensors file in this folder, or null"),
-    "sampling": (_or_none(_is_sampling), f'null or {{"samples": 1 to {SAMPLES:,}, "seed": ...}}'),
-    "classes": (_or_none(_is_list(_is_text)), "a list of names, or null"),
-    "input_shape": (_or_none(_is_shape), f"a list of sizes whose product is at most {INPUTS:,}, or null"),
-    "normalisation": (_or_none(_is_normalisation), 'null or {"mean": [...], "std": [...]} with std above 0'),
-    "training": (_or_none(lambda value: isinstance(value, dict)), "an object"),
-    "sha256": (
-        _or_none(lambda value: isinstance(value, dict) and all(map(_is_text, value.values()))),
-        "an object with one hexadecimal text a file",
-    ),
-}

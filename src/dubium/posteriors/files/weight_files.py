@@ -3,6 +3,7 @@
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from torch import Tensor, nn
 
 from dubium.errors import FileFormatError, OptionError, PosteriorError
 from dubium.models import Normalized
-from dubium.models.outline import misfits
-from dubium.posteriors.files.architecture import Architecture, build_network, build_outline
+from dubium.models.architectures import misfits
+from dubium.posteriors.files.architecture import Architecture, build_network
+from dubium.posteriors.files.record import FILE
 from dubium.reading import read_regular_file
 from dubium.tensor_files import TENSOR_BYTES, parse_safetensors
 
@@ -65,20 +67,12 @@ def load_weights(
 
 
 def network_with(architecture: Architecture, tensors: Mapping[str, Tensor], file: str | Path) -> nn.Module:
-    """A network with the weights of a file, in the file's floating type."""
-    outline = build_outline(architecture)
-    check_fit(outline, tensors, file)
-    has_memory = not any(tensor.is_meta for tensor in outline.state_dict().values() if isinstance(tensor, Tensor))
-    network = outline if has_memory else build_network(architecture)
-    dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), None)
-    network = network if dtype is None else network.to(dtype)
-    network.load_state_dict(dict(tensors))
-    return network.eval().requires_grad_(False)
+    """A network with the weights of a file, in the file's floating type.
 
-
-def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], file: str | Path) -> None:
-    """Raise an error unless the tensors have the names, shapes and kinds of numbers of the network's."""
-    problems = misfits(network, tensors)
+    Names, shapes and kinds of numbers are compared before the network takes memory.
+    """
+    outline = build_network(architecture, outline=True)
+    problems = misfits(outline, tensors)
     problems += [
         f"{name} is of type {tensor.dtype}"
         for name, tensor in tensors.items()
@@ -87,26 +81,32 @@ def check_fit(network: nn.Module, tensors: Mapping[str, Tensor], file: str | Pat
     if problems:
         more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
         raise FileFormatError(
-            f"{file} does not fit a {type(network).__name__}: {'; '.join(problems[:4])}{more}. "
+            f"{file} does not fit a {type(outline).__name__}: {'; '.join(problems[:4])}{more}. "
             "Pass the architecture (and its options) that the weights were trained with."
         )
+    has_memory = not any(tensor.is_meta for tensor in outline.state_dict().values() if isinstance(tensor, Tensor))
+    network = outline if has_memory else build_network(architecture)
+    dtype = next((tensor.dtype for tensor in tensors.values() if tensor.is_floating_point()), None)
+    network = network if dtype is None else network.to(dtype)
+    network.load_state_dict(dict(tensors))
+    return network.eval().requires_grad_(False)
 
 
-def read_tensors(file: str | Path) -> dict[str, Tensor]:
-    """The tensors of a weight file, by name."""
-    return parse_tensors(read_weight_bytes(file), file)
+def read_tensors(file: str | Path, digest: str | None = None) -> dict[str, Tensor]:
+    """The tensors of a weight file, by name; the end of the file's name tells its format.
 
-
-def read_weight_bytes(file: str | Path) -> bytes:
-    """The bytes of a weight file."""
+    Args:
+        digest: the SHA-256 that the file must have, from a saved posterior's record.
+    """
     try:
-        return read_regular_file(file, most=TENSOR_BYTES)
+        content = read_regular_file(file, most=TENSOR_BYTES)
     except FileNotFoundError as error:
         raise FileFormatError(str(error)) from error
-
-
-def parse_tensors(content: bytes, file: str | Path) -> dict[str, Tensor]:
-    """The tensors in the bytes of a file, whose name tells its format."""
+    if digest is not None and sha256(content).hexdigest() != digest:
+        raise FileFormatError(
+            f"{file} is not the file that {FILE} describes (its SHA-256 differs): it is damaged, or was saved "
+            "again and interrupted. Save or copy the posterior again."
+        )
     if Path(file).suffix in (".pt", ".pth", ".ckpt", ".bin", ".tar"):
         return parse_pt_file(content, file)
     try:

@@ -6,8 +6,7 @@ from typing import Any
 
 from dubium.files import write_atomically
 from dubium.report.exports.regions import ExportRegions, image_file_name
-from dubium.run.region_rows import RegionRow
-from dubium.run.store import Row
+from dubium.run.row import RegionRow, Row
 
 
 def write_coco(regions: ExportRegions, path: Path) -> int:

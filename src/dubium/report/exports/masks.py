@@ -9,8 +9,7 @@ from PIL import Image
 
 from dubium.files import written_atomically
 from dubium.report.exports.regions import ExportRegions, image_file_name
-from dubium.run.region_rows import RegionRow
-from dubium.run.store import Row
+from dubium.run.row import RegionRow, Row
 
 MOST = 255  # regions that a byte can number
 

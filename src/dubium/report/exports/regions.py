@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from dubium.run.region_rows import RegionRow, regions_of_row
-from dubium.run.store import Results, Row, class_name
+from dubium.run.row import RegionRow, Row, regions_of_row
+from dubium.run.store import Results, class_name
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,13 @@
 """Figures of evaluations, drawn from what a protocol left in its folder."""
 
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from dubium.errors import DubiumError, FileFormatError
 from dubium.evaluation.shards import ShardStore
 from dubium.evaluation.summary import read_summary
 from dubium.files import written_atomically
-from dubium.report.protocols.anomaly import anomaly_figures
-from dubium.report.protocols.blurring import blurring_figures
-from dubium.report.protocols.causes import causes_figures
-from dubium.report.protocols.mitigation import mitigation_figures
-from dubium.report.protocols.removal import removal_figures
-from dubium.report.protocols.sanity import sanity_figures
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-FIGURES: dict[str, Callable[[ShardStore, Mapping[str, Any]], "dict[str, Figure]"]] = {
-    "blurring": blurring_figures,
-    "anomaly": anomaly_figures,
-    "removal": removal_figures,
-    "causes": causes_figures,
-    "mitigation": mitigation_figures,
-    "sanity": sanity_figures,
-}
-"""What draws a protocol's shards and summary: figures by the name of their file. A protocol may have none."""
+from dubium.protocols import PROTOCOLS
+from dubium.registry import load_function
 
 
 def write_figures(folder: Path | str) -> list[Path]:
@@ -39,7 +20,8 @@ def write_figures(folder: Path | str) -> list[Path]:
         The files.
     """
     summary = read_summary(folder)
-    draw = FIGURES.get(summary["protocol"])
+    protocol = PROTOCOLS.get(summary["protocol"])
+    draw = load_function(protocol.figures) if protocol and protocol.figures else None
     try:
         figures = draw(ShardStore(Path(folder)), summary) if draw else {}
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:

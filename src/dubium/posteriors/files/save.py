@@ -1,27 +1,104 @@
-"""Which tensors of a posterior go into which safetensors file, and back."""
+"""Save posteriors as folders: `posterior.json` and safetensors.
 
+Networks of a list, of weight samples, and of anything else that yields networks are saved as they are, one file each;
+tensors that all of them share are saved once. MC dropout saves its network, samples and seed; a `Gaussian` its mean,
+standard deviations, factors, samples and seed: both are drawn again when loaded, and are the same functions.
+"""
+
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
 
+from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from dubium.errors import FileFormatError, NetworkStateError, PosteriorError
+from dubium.errors import OptionError, PosteriorError, lookup
+from dubium.files import write_atomically
 from dubium.models import Normalized
-from dubium.posterior_kinds import Storage
-from dubium.posteriors.files.architecture import Architecture
-from dubium.posteriors.files.weight_files import network_with
+from dubium.posterior_kinds import DEFAULT_KIND, POSTERIOR_KINDS, Storage
+from dubium.posteriors.files.architecture import Architecture, describe_architecture
+from dubium.posteriors.files.load import PREFIX, TensorFiles
+from dubium.posteriors.files.record import Record, write_record
 from dubium.posteriors.gaussian import Gaussian
 from dubium.posteriors.mc_dropout import FixedAlphaDropout, FixedDropout, MCDropout
-from dubium.posteriors.weights import WeightSamples, named_shapes
 from dubium.types import Posterior
 
 SHARED = "shared.safetensors"
-PREFIX = "network."  # how Normalized calls what it wraps
-TensorFiles = dict[str, dict[str, Tensor]]
-"""Tensors by name, by the name of their file."""
 
-Normalisation = Mapping[str, Sequence[float]]
-"""{"mean": [...], "std": [...]} of the channels."""
+
+def save_posterior(
+    posterior: Posterior,
+    path: str | Path,
+    *,
+    architecture: Architecture | Sequence[Architecture] | None = None,
+    kind: str | None = None,
+    classes: Sequence[str] | None = None,
+    input_shape: Sequence[int] | None = None,
+    training: Mapping[str, Any] | None = None,
+) -> None:
+    """Save a posterior as a folder that `load_posterior` reads; files appear whole, `posterior.json` last.
+
+    Args:
+        posterior: a list of networks, or any posterior of `dubium.posteriors`.
+        path: the folder; it is made if it does not exist.
+        architecture: what the networks are built from, so that they can be loaded without it. Of a function or a
+            network only the import path is recorded, and `load_posterior` needs the architecture again.
+        kind: how the posterior was made, one of `POSTERIOR_KINDS`; by default what its type tells.
+        classes: names of the classes, in order.
+        input_shape: of one image, (C, H, W).
+        training: a record of the training, as JSON.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> from dubium.models import cnn
+    >>> small = {"name": "cnn", "options": {"filters": 2}}
+    >>> with TemporaryDirectory() as folder:
+    ...     save_posterior([cnn(filters=2), cnn(filters=2)], folder, architecture=small)
+    ...     len(load_posterior(folder))
+    2
+    """
+    packed = pack_posterior(posterior)
+    kind = kind or DEFAULT_KIND[packed.storage]
+    lookup("kind of posterior", POSTERIOR_KINDS, kind)
+    if packed.storage != "networks" and POSTERIOR_KINDS[kind].storage != packed.storage:
+        raise OptionError(
+            f"kind is {kind!r}, but a posterior of this type ({packed.storage}) can only be read again as one of "
+            f"{', '.join(name for name, row in POSTERIOR_KINDS.items() if row.storage == packed.storage)}."
+        )
+    content = {name: to_bytes(tensors) for name, tensors in packed.files.items()}
+    record = Record(
+        kind=kind,
+        members=[name for name in packed.files if name != SHARED],
+        shared=SHARED if SHARED in packed.files else None,
+        architecture=describe_architectures(architecture, packed.networks),
+        sampling=packed.sampling,
+        classes=None if classes is None else list(classes),
+        input_shape=None if input_shape is None else list(input_shape),
+        normalisation=packed.normalisation,
+        training=dict(training or {}),
+        sha256={name: sha256(data).hexdigest() for name, data in content.items()},
+    )
+    try:
+        json.dumps(asdict(record), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"The architecture's options and the training record must be JSON: {error}.") from error
+    for name, data in content.items():
+        write_atomically(Path(path) / name, data)
+    write_record(path, record)
+
+
+def describe_architectures(given: Architecture | Sequence[Architecture] | None, networks: Sequence[nn.Module]) -> Any:
+    """What the record says of the architecture: one description, or a list with one per network."""
+    if given is None:
+        origins = [describe_architecture(network) for network in networks]
+        return origins[0] if all(origin == origins[0] for origin in origins) else origins
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        if len(given) != len(networks):
+            raise PosteriorError(f"{len(given)} architectures for {len(networks)} networks; give one, or one for each.")
+        return [describe_architecture(architecture) for architecture in given]
+    return describe_architecture(given)
 
 
 @dataclass(frozen=True)
@@ -71,11 +148,6 @@ def without_normalisation(networks: Sequence[nn.Module]) -> tuple[list[nn.Module
     return [n.network if isinstance(n, Normalized) else n for n in networks], found[0] if found else None
 
 
-def restore_normalisation(network: nn.Module, normalisation: Normalisation | None) -> nn.Module:
-    """The network inside `Normalized`, or itself for None."""
-    return network if normalisation is None else Normalized(network, normalisation["mean"], normalisation["std"]).eval()
-
-
 def member_files(networks: Sequence[nn.Module]) -> TensorFiles:
     """One file per network, and one for the tensors whose memory all networks share."""
     if any(isinstance(layer, FixedDropout | FixedAlphaDropout) for n in networks for layer in n.modules()):
@@ -121,58 +193,3 @@ def gaussian_file(posterior: Gaussian, mean: nn.Module, prefix: str) -> TensorFi
             for name, tensor in tensors.items()
         }
     }
-
-
-def unpack_networks(
-    architectures: Sequence[Architecture],
-    files: TensorFiles,
-    shared: Mapping[str, Tensor],
-    normalisation: Normalisation | None,
-) -> list[nn.Module] | WeightSamples:
-    """A list of networks; or weight samples of one network, where files share tensors."""
-    if not shared:
-        return [
-            restore_normalisation(network_with(architecture, tensors, file), normalisation)
-            for architecture, (file, tensors) in zip(architectures, files.items(), strict=True)
-        ]
-    first, own = next(iter(files.items()))
-    base = restore_normalisation(network_with(architectures[0], {**shared, **own}, first), normalisation)
-    known = named_shapes(base)
-    prefix = "" if normalisation is None else PREFIX
-    for file, tensors in files.items():
-        wrong = sorted(tensors.keys() ^ own.keys()) or [n for n in own if tensors[n].shape != own[n].shape]
-        if wrong:
-            raise FileFormatError(f"{file} and {first} differ in {', '.join(wrong[:4])}; were they saved together?")
-    weights = [{prefix + n: t for n, t in w.items() if prefix + n in known} for w in files.values()]
-    return WeightSamples(base, weights)
-
-
-def unpack_dropout(
-    architecture: Architecture, files: TensorFiles, normalisation: Normalisation | None, sampling: Mapping[str, int]
-) -> MCDropout:
-    """MC dropout on the network of the one file."""
-    ((file, tensors),) = files.items()
-    network = restore_normalisation(network_with(architecture, tensors, file), normalisation)
-    try:
-        return MCDropout(network, **sampling)
-    except NetworkStateError as error:
-        raise FileFormatError(f"{file} is not of a network with dropout: {error}") from error
-
-
-def unpack_gaussian(
-    architecture: Architecture, files: TensorFiles, normalisation: Normalisation | None, sampling: Mapping[str, int]
-) -> Gaussian:
-    """The Gaussian whose mean, standard deviations and factors are in the one file."""
-    ((file, tensors),) = files.items()
-    groups: dict[str, dict[str, Tensor]] = {"mean": {}, "std": {}, "factors": {}}
-    prefix = "" if normalisation is None else PREFIX
-    for key, tensor in tensors.items():
-        group, _, name = key.partition("/")
-        if group not in groups:
-            raise FileFormatError(f"{file} has a tensor {key!r}; expected mean/..., std/... and factors/...")
-        groups[group][name if group == "mean" else prefix + name] = tensor
-    mean = restore_normalisation(network_with(architecture, groups["mean"], file), normalisation)
-    try:
-        return Gaussian(mean, groups["std"], groups["factors"], **sampling)
-    except (PosteriorError, IndexError, TypeError) as error:
-        raise FileFormatError(f"{file} does not fit its architecture: {error}") from error

@@ -1,4 +1,7 @@
-"""Networks that a file describes: their options are checked, and their shapes known, before they take memory."""
+"""Networks by the names that files may refer to them by.
+
+Of a network that a file describes, the options are checked, and the shapes known, before it takes memory.
+"""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -7,9 +10,41 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dubium.errors import FileFormatError
+from dubium.errors import FileFormatError, OptionError, lookup
+from dubium.models.cnn import SvhnCnn, cnn, cnn3
+from dubium.models.resnet import cifar_resnet, resnet18
+from dubium.models.vae import vae_conv, vae_dense
 
 NUMBER, DEPTH, LENGTH = 100_000, 2_000, 100  # of the options that a file may name: the largest, layers, entries
+ARCHITECTURES: dict[str, Callable[..., nn.Module]] = {
+    "cnn": cnn,
+    "cnn3": cnn3,
+    "svhn-cnn": SvhnCnn,
+    "resnet18": resnet18,
+    "cifar-resnet": cifar_resnet,
+    "vae-dense": vae_dense,
+    "vae-conv": vae_conv,
+}
+
+
+def build(name: str, **options: object) -> nn.Module:
+    """Build a network by name.
+
+    Args:
+        name: one of `ARCHITECTURES`.
+        options: of the function that the name stands for.
+
+    Returns:
+        The network with new weights, in training mode.
+
+    >>> type(build("resnet18", classes=3, width=8)).__name__
+    'ResNet'
+    """
+    factory = lookup("architecture", ARCHITECTURES, name)
+    try:
+        return factory(**options)
+    except TypeError as error:
+        raise OptionError(f"The architecture {name!r} cannot be built with {options}: {error}.") from error
 
 
 def stored_outline(factory: Callable[..., nn.Module], options: Any, file: Path | str) -> nn.Module:
