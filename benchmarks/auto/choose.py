@@ -110,8 +110,8 @@ def mean_and_error(values: Tensor) -> tuple[float, float]:
     return float(values.mean()), float(values.std() / len(values) ** 0.5)
 
 
-def judge_causes(folder: Path) -> dict[str, dict[str, tuple[float, float]]]:
-    """How often each kind's map points at each cause, on development images."""
+def cause_images(folder: Path) -> tuple[list[nn.Module], dict[str, Tensor]]:
+    """Networks of a seed of their own, trained in the folder, and development images with two causes."""
     test, train = load("mnist", "test"), load("mnist", "train")
     data = test.subset(split_indices("mnist", len(test), "development"))
     options = causes_options("cpu", data, images=CAUSES, rounds=ROUNDS)
@@ -122,6 +122,12 @@ def judge_causes(folder: Path) -> dict[str, dict[str, tuple[float, float]]]:
     planted = store.compute_tensors(
         PLANTED_SHARD, partial(plant_causes, replace(evaluation, posterior=networks), options)
     )
+    return networks, planted
+
+
+def judge_causes(folder: Path) -> dict[str, dict[str, tuple[float, float]]]:
+    """How often each kind's map points at each cause, on development images."""
+    networks, planted = cause_images(folder)
     sets = {name: planted[name] for name in SETS}
     table: dict[str, dict[str, tuple[float, float]]] = {}
     for name, maps in variant_maps(networks, planted["x"], PAIR, DEFAULT).items():

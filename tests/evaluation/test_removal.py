@@ -1,8 +1,12 @@
 """Removal of pixels: linear imputation against a dense solver, and a gain that random orders do not have."""
 
+import json
+
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from dubium.cli import app
 from dubium.data import Dataset
 from dubium.errors import OptionError
 from dubium.evaluation.methods import parse_methods
@@ -149,3 +153,15 @@ def test_the_protocol_gives_the_gain_of_the_one_pixel_that_counts(tmp_path):
         assert left[0] == 1
         assert max(left[1:]) == 0
     assert list(found["results"]) == ["grad", *CONTROLS]
+
+
+@pytest.mark.parametrize("words", [["--remove", "mean,blur"], ["--remove", "mean", "--remove", "blur"]])
+def test_ways_to_remove_are_named_together_or_one_by_one(own, tmp_path, words):
+    arguments = [str(own / "posterior"), "--dataset", str(own / "images.npz"), "--scale", "smoke", "--methods", "grad"]
+    found = CliRunner().invoke(
+        app, ["evaluate", "removal", *arguments, "--out", str(tmp_path), "--threads", "1", *words]
+    )
+    assert found.exit_code == 0, found.output
+    metrics = json.loads((tmp_path / "summary.json").read_text())["results"]["grad"]
+    assert {"srg/mean", "srg/blur"} <= metrics.keys()
+    assert "srg/linear" not in metrics

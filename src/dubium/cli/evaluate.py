@@ -51,11 +51,11 @@ def removal(
     shared: SharedOptions,
     images: Images = None,
     candidates: Candidates = None,
-    remove: Annotated[str | None, typer.Option(help="Ways, of blur, mean, linear; all of them by default.")] = None,
+    remove: Annotated[list[str] | None, typer.Option(help="Of blur, mean, linear; all of them by default.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="In which all pixels go; 100 by default.")] = None,
 ) -> None:
     """What becomes of uncertainty and prediction when pixels go, most or least relevant first: SRG, accuracy."""
-    ways = tuple(split_words([remove])) if remove else None
+    ways = split_words(remove) or None
     evaluate_and_print("removal", shared, images=images, candidates=candidates, remove=ways, steps=steps)
 
 

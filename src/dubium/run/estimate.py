@@ -30,7 +30,7 @@ def estimate_run(work: Work) -> Estimate:
         if explained:
             found, explaining = timed_batch(work, "explain", x)
     row = make_row(found, 0, facts)
-    arrays = sum(array.nbytes for array in row.stored_maps().values())
+    arrays = sum(array.nbytes for array in (*row.stored_maps().values(), *(row.signed or {}).values()))
     numbers = row.probs.nbytes + row.members.nbytes + ROW_BYTES
     size = count * numbers + explained * (PARTS * arrays + len(row.thumbnail or b""))
     scored = count if explained < count else 0
