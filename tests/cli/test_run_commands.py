@@ -141,6 +141,13 @@ def test_compare_runs_two_posteriors_and_takes_results_as_they_are(place, out, t
     assert (tmp_path / "c" / "index.html").exists()
 
 
+def test_compare_names_files_that_it_skips(place, tmp_path):
+    sides = [place / "posterior", place / "posterior", "--methods", "grad,random"]
+    done = invoke("compare", *sides, "--images", place / "photos", "--out", tmp_path / "c", code=1)
+    assert "broken.png is damaged" in done.output
+    assert "1 file skipped" in done.output
+
+
 def test_an_error_of_our_own_ends_with_3(out, monkeypatch):
     monkeypatch.setattr("dubium.report.page.summarise_results", lambda results: 1 / 0)
     invoke("report", out, code=3)

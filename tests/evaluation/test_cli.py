@@ -71,6 +71,7 @@ def check(summary, out, protocol, methods):
     pictures = list(out.glob("*.png"))
     assert pictures
     assert all(picture.read_bytes().startswith(b"\x89PNG") for picture in pictures)
+    assert "which method finds the doubt?" in (out / "index.html").read_text()  # as `dubium.evaluate` leaves it
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

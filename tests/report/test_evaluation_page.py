@@ -40,3 +40,19 @@ def test_a_damaged_summary_is_named(folder):
     (folder / "summary.json").write_text('{"protocol": "anomaly"')
     with pytest.raises(FileFormatError, match=r"summary\.json"):
         write_evaluation_page(folder)
+
+
+def test_every_metric_has_a_chart_with_its_meaning_and_which_way_is_better(folder):
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["better"] = {"iou": "higher"}
+    summary["results"]["local-contrast"] = {"iou": {"value": 0.0123456, "low": 0.0, "high": 0.02}}
+    summary["settings"] |= {"dataset": "given", "members": 3}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    Image.new("RGB", (4, 4), "blue").save(folder / "anomaly-grad.png")
+    text = write_evaluation_page(folder).read_text()
+    assert text.count('<section class="panel"><h3>') == 2
+    assert "Is a patch found that was pasted into the image? 3 images. 3 networks." in text
+    assert "Overlap of the guess and the place, over their union. Higher is better." in text
+    assert "iou: grad 0.553; &lt;random&gt; 0.553; local-contrast 0.0123." in text
+    assert "1 of 1 are significant" in text
+    assert text.index('alt="boxes"') < text.index('<div class="plots figures">') < text.index('alt="anomaly-grad"')

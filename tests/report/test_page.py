@@ -158,6 +158,14 @@ def test_two_methods_are_shown_side_by_side(out, tmp_path):
     assert -1 <= agreement.maps["epistemic"] < 1
 
 
+def test_long_names_of_two_sides_become_letters_that_the_page_explains(out, tmp_path):
+    names = ("mine:network@a.pt,b.pt with grad", "mine:wide@d.pt,e.pt")
+    text = write_comparison(out / "a", out / "b", tmp_path, names=names)[0].read_text()
+    assert "<h1>A and B, side by side</h1>" in text
+    assert "A is mine:network@a.pt,b.pt with grad. B is mine:wide@d.pt,e.pt." in text
+    assert "<b>B: mine:wide@d.pt,e.pt</b>" in text
+
+
 def test_rank_correlation_is_spearmans():
     assert rank_correlation([1, 2, 3, 4], [10, 20, 30, 45]) == pytest.approx(1)
     assert rank_correlation([1, 2, 3], [3, 2, 1]) == pytest.approx(-1)

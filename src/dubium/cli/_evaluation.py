@@ -100,6 +100,7 @@ def with_shared_options(command: Callable[..., None], *, run: bool = True) -> Ca
 def evaluate_and_print(protocol: str, shared: SharedOptions, **changes: Any) -> None:
     """Run a protocol, draw its figures, and print its results; options that are None are left to the scale."""
     from dubium.evaluation.protocols import run_protocol
+    from dubium.report.evaluation import write_evaluation_page
     from dubium.report.protocols import write_figures
 
     given = {name: value for name, value in changes.items() if value is not None}
@@ -110,12 +111,14 @@ def evaluate_and_print(protocol: str, shared: SharedOptions, **changes: Any) -> 
         with open_evaluation(protocol, shared) as evaluation:
             summary = run_protocol(protocol, evaluation, scale=shared.scale, **given)
         write_figures(shared.out)
+        write_evaluation_page(shared.out)
     print_summary(summary, shared.out)
 
 
 def evaluate_all_and_print(shared: SharedOptions, protocols: Sequence[str] | None) -> None:
     """Run several protocols, draw their figures, and print one table over them."""
     from dubium.evaluation.protocols.all_protocols import evaluate_all
+    from dubium.report.evaluation import write_evaluation_page
     from dubium.report.protocols import write_figures
 
     chosen = protocols or TOGETHER
@@ -128,6 +131,7 @@ def evaluate_all_and_print(shared: SharedOptions, protocols: Sequence[str] | Non
         for name in chosen:
             with own_folder(shared.out / name):
                 write_figures(shared.out / name)
+                write_evaluation_page(shared.out / name)
     print_overview(overview, shared.out)
 
 

@@ -1,6 +1,6 @@
 """What `dubium evaluate` prints."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,26 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
 
     results = summary["results"]
     metrics = list(dict.fromkeys(metric for found in results.values() for metric in found if "-me" not in metric))
-    table = Table("method", *metrics, box=None, pad_edge=False, header_style="bold")
-    for method, found in results.items():
-        name = f"{method} (control)" if method.partition(":")[0] in CONTROLS else method
-        table.add_row(name, *(_interval_cell(found.get(metric)) for metric in metrics))
-    console = Console()
+    console, table = Console(), results_table(results, metrics, intervals=True)
+    where = "95 % intervals in brackets"
+    if console.measure(table).maximum > console.width:  # folded, nobody could read it
+        table, where = results_table(results, metrics, intervals=False), f"95 % intervals: {out / 'results.csv'}"
     console.print(table)
     for note in summary["notes"]:
         console.print(note, highlight=False)
-    console.print(
-        f"{out / 'summary.json'}: 95 % intervals in brackets; comparisons are in comparisons.csv.", highlight=False
-    )
+    console.print(f"{where}; comparisons: {out / 'comparisons.csv'}. Open {out / 'index.html'}.", highlight=False)
+
+
+def results_table(results: Mapping[str, Any], metrics: Sequence[str], *, intervals: bool) -> Table:
+    """A line for each method, with intervals or without."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("method", overflow="fold", min_width=16)
+    for metric in metrics:
+        table.add_column(metric, overflow="fold", justify="left" if intervals else "right")
+    for method, found in results.items():
+        name = f"{method} (control)" if method.partition(":")[0] in CONTROLS else method
+        table.add_row(name, *(_interval_cell(found.get(metric), intervals=intervals) for metric in metrics))
+    return table
 
 
 def print_overview(overview: Mapping[str, Any], out: Path) -> None:
@@ -56,5 +65,7 @@ def _rank_cell(cell: Mapping[str, Any] | None) -> str:
     return f"{cell['value']:.3g}{rank}".replace("[", r"\[")
 
 
-def _interval_cell(found: Mapping[str, float] | None) -> str:
-    return "" if found is None else f"{found['value']:.3g} [{found['low']:.3g}, {found['high']:.3g}]"
+def _interval_cell(found: Mapping[str, float] | None, *, intervals: bool) -> str:
+    if found is None:
+        return ""
+    return f"{found['value']:.3g}" + (f" [{found['low']:.3g}, {found['high']:.3g}]" if intervals else "")

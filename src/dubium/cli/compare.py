@@ -10,7 +10,7 @@ import typer
 from dubium.choices import DEMO, RANKING
 from dubium.cli import _options as o
 from dubium.cli._estimate import EstimateOnly, print_estimate
-from dubium.cli._tables import print_json, say_size_taken
+from dubium.cli._tables import exit_if_skipped, print_json, say_size_taken
 from dubium.errors import OptionError, UnknownNameError
 from dubium.folder_lock import own_folder
 
@@ -118,11 +118,13 @@ def compare(
                 explain_dataset(with_only(work, only), folder, fresh=fresh, progress=progress)
             only = open_results(folder).explained_ids()  # so that the other side explains the same images
         shown = [side or str(factory) for side, factory in ((run_a, posterior), (run_b, posterior_b or posterior))]
+        skipped = {item["path"]: item for folder in folders for item in open_results(folder).skipped()}
         page, agreement = write_comparison(folders[0], folders[1], out, names=titles((shown[0], shown[1]), texts))
     if json:
         print_json({"page": str(page), "a": str(folders[0]), "b": str(folders[1]), **asdict(agreement)})
-        return
-    print(f"{agreement.images:,} images, the same prediction for {agreement.same_prediction:.1%}. Open {page}.")
+    else:
+        print(f"{agreement.images:,} images, the same prediction for {agreement.same_prediction:.1%}. Open {page}.")
+    exit_if_skipped(list(skipped.values()), quiet=json)
 
 
 def with_only(work: "Work", only: tuple[int, ...] | None) -> "Work":

@@ -28,6 +28,8 @@ from dubium.run.shard_checks import check_whole_about
 from dubium.run.store import Results, class_name, open_results
 from dubium.types import KINDS
 
+SHORT = 24  # letters of a name that fits into a title
+
 
 @dataclass(frozen=True)
 class Agreement:
@@ -110,8 +112,15 @@ def comparison_page(
 ) -> str:
     """The HTML of the page about two runs."""
     title = f"{names[0]} and {names[1]}, side by side"
+    titles, bars = "", names
+    if max(map(len, names)) > SHORT:
+        title, bars = "A and B, side by side", ("A", "B")
+        titles = " ".join(f"{letter} is {name}." for letter, name in zip(bars, names, strict=True)) + " "
     same = first.about["posterior"]["sha256"] == second.about["posterior"]["sha256"]
-    lead = f"{agreement.images:,} images scored by both, {agreement.explained:,} explained by both and shown here."
+    lead = (
+        titles
+        + f"{agreement.images:,} images scored by both, {agreement.explained:,} explained by both and shown here."
+    )
     lead += " The networks are the same, so that only the maps can differ." if same else ""
     facts = [(f"{kind} maps: rank correlation", f"{value:.2f}") for kind, value in agreement.maps.items()]
     parts = ["<main>"]
@@ -120,7 +129,7 @@ def comparison_page(
             (f"{kind} scores: rank correlation", f"{value:.2f}") for kind, value in agreement.scores.items()
         ] + facts
         facts = [("same prediction", f"{agreement.same_prediction:.1%}".replace("%", " %")), *facts]
-        parts.append(f'<h2>All images</h2><div class="plots">{"".join(difference_panels(names, first, second))}</div>')
+        parts.append(f'<h2>All images</h2><div class="plots">{"".join(difference_panels(bars, first, second))}</div>')
     if cards:
         words = "Each map has a scale of its own. A class's mean probability is a bar, each network's a tick."
         parts.append(gallery_html(cards, f"{words} {CONTRAST}"))
@@ -154,13 +163,16 @@ def comparison_card(a: Row, b: Row, names: tuple[str, str], name: Callable[[int]
     """One image: each side's maps in a line, and the votes below, once if they are the same."""
     same = bool(np.array_equal(a.members, b.members))
     sides = []
-    for side, row in zip(names, (a, b), strict=True):
-        prediction, votes = (
-            ("", "")
-            if same
-            else (f" {prediction_html(row, name)}", votes_html(row, name) + scores_html(row.scores(), most))
-        )
-        sides.append(f"<div><p><b>{escape(side)}</b>{prediction}</p>{maps_html(row)}{votes}</div>")
+    for letter, side, row in zip("AB", names, (a, b), strict=True):
+        heading, maps = f"<p><b>{letter if side == letter else f'{letter}: {escape(side)}'}</b>", maps_html(row)
+        if same:
+            sides.append(f"<div>{heading}</p>{maps}</div>")
+        else:
+            words = votes_html(row, name) + scores_html(row.scores(), most)
+            sides.append(
+                f'<div class="side">{heading} {prediction_html(row, name)}</p><div>{maps}</div>'
+                f'<div class="told">{words}</div></div>'
+            )
     below = votes_html(a, name) + scores_html(a.scores(), most) if same else ""
     predictions = " / ".join(dict.fromkeys(name(row.prediction) for row in (a, b)))
     title = prediction_html(a, name) if same else escape(predictions)

@@ -7,15 +7,41 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from dubium.data.samples import GIVEN
 from dubium.errors import FileFormatError
 from dubium.evaluation.summary import read_summary
 from dubium.files import write_atomically
 from dubium.reading import read_regular_file
 from dubium.registry import CONTROLS
+from dubium.report.interval_chart import interval_chart
 from dubium.report.page import FILE, html_document, page_header
+from dubium.report.summary import panel_html
 
 SUMMARY = "summary.json"
 FIGURE = 2**26  # bytes of a figure
+LEVEL = 0.05  # of significance
+QUESTIONS = {
+    "blurring": "Does the doubt go when the pixels that a method blames for it are blurred?",
+    "removal": "What becomes of doubt and prediction when the blamed pixels are taken away?",
+    "anomaly": "Is a patch found that was pasted into the image?",
+    "masks": "Do the maps agree with the masks that were given?",
+    "sanity": "Do the maps depend on the networks at all, and are they the same when made again?",
+    "causes": "Does each kind's map point at its own cause, at a known place?",
+    "mitigation": "Does training with the maps make better networks?",
+}
+MEANINGS = {
+    "murr": "Doubt that is gone at the best blur, median over images.",
+    "auc-urr": "Doubt that is left while the blur grows, mean of the median curve.",
+    "accuracy": "Share of right predictions when the blamed pixels are gone.",
+    "true-probability": "Probability of the right class when the blamed pixels are gone.",
+    "srg": "Doubt left without the least relevant pixels minus doubt left without the most relevant ones.",
+    "iou": "Overlap of the guess and the place, over their union.",
+    "ada": "How often the overlap is above one half.",
+    "recovery": "How often the old prediction returns when the guess is removed.",
+    "nll": "Negative log likelihood of test images.",
+    "ece": "Calibration error of test images.",
+}
+"""Of metrics whose name does not say it, by the name's first part."""
 
 
 def is_evaluation(folder: Path | str) -> bool:
@@ -32,20 +58,22 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
     try:
         summary = read_summary(folder)
         title = title or f"{summary['protocol'].capitalize()}: which method finds the doubt?"
+        compared = summary["comparisons"]
         body = [
-            page_header(title, "Estimates with 95 % intervals. Compare with the controls, not with zero.", []),
+            page_header(title, escape(lead_text(summary)), []),
             "<main><h2>Results</h2>",
-            html_table(["", *metric_names(summary)], result_cells(summary)),
+            f'<div class="plots">{"".join(metric_panel(summary, name) for name in shown_metrics(summary))}</div>',
             "".join(f"<p>{escape(str(note))}</p>" for note in summary["notes"]),
-            "<h2>Differences between methods</h2>",
-            html_table(
-                ["metric", "", "difference", "p (Holm)", "effect"], map(comparison_cells, summary["comparisons"])
+            folded("All numbers", html_table(["", *metric_names(summary)], result_cells(summary))),
+            folded(
+                f"Differences between methods: {sum(one['p_holm'] < LEVEL for one in compared)} of {len(compared)} are "
+                f"significant (p < {LEVEL} after Holm's correction)",
+                html_table(["metric", "", "difference", "p (Holm)", "effect"], map(comparison_cells, compared)),
             ),
             "<h2>Figures</h2>",
-            "".join(png_element(path) for path in sorted(folder.glob("*.png")) if not path.is_symlink()),
-            "<details><summary>Settings and versions</summary><pre>",
-            escape(json.dumps({name: summary[name] for name in ("settings", "versions")}, indent=1)),
-            "</pre></details></main>",
+            figures_html(folder, summary["protocol"]),
+            folded("Settings and versions", f"<pre>{escape(settings_text(summary))}</pre>"),
+            "</main>",
         ]
     except FileFormatError:
         raise
@@ -55,6 +83,42 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
         ) from error
     write_atomically(folder / FILE, html_document(title, "".join(body)))
     return folder / FILE
+
+
+def lead_text(summary: Mapping[str, Any]) -> str:
+    """The protocol's question, and on what it was asked."""
+    settings = summary["settings"]
+    parts = [QUESTIONS.get(summary["protocol"], "")]
+    if isinstance(images := settings.get("images"), int):
+        source = settings.get("dataset")
+        parts.append(f"{images:,} images" + (f" of {source}." if source and source != GIVEN else "."))
+    if members := settings.get("members"):
+        parts.append(f"{members} networks.")
+    parts.append("Dots are estimates, lines their 95 % intervals. Compare with the controls (grey), not with zero.")
+    return " ".join(part for part in parts if part)
+
+
+def shown_metrics(summary: Mapping[str, Any]) -> list[str]:
+    """Those with a chart: not the same metric once more by means or medians."""
+    names = metric_names(summary)
+    return [name for name in names if not any(part in name for part in ("-mean", "-median"))]
+
+
+def metric_panel(summary: Mapping[str, Any], metric: str) -> str:
+    """A chart of one metric, and which way is better."""
+    rows = [(label, found[metric], is_control(label)) for label, found in summary["results"].items() if metric in found]
+    better = summary.get("better", {}).get(metric)
+    words = MEANINGS.get(metric.partition("@")[0].partition("/")[0], "")
+    words += f" {better.capitalize()} is better." if better else ""
+    return panel_html(metric, words.strip(), interval_chart(rows, metric))
+
+
+def folded(summary: str, content: str) -> str:
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
+
+
+def settings_text(summary: Mapping[str, Any]) -> str:
+    return json.dumps({name: summary[name] for name in ("settings", "versions")}, indent=1)
 
 
 def metric_names(summary: Mapping[str, Any]) -> list[str]:
@@ -72,7 +136,11 @@ def result_cells(summary: Mapping[str, Any]) -> list[list[str]]:
 
 def method_name(label: str) -> str:
     """A method's label, with a word where it is a control."""
-    return f"{label} (control)" if label.partition(":")[0] in CONTROLS else label
+    return f"{label} (control)" if is_control(label) else label
+
+
+def is_control(label: str) -> bool:
+    return label.partition(":")[0] in CONTROLS
 
 
 def interval_text(found: Mapping[str, float]) -> str:
@@ -94,10 +162,20 @@ def html_table(head: Sequence[str], rows: Any) -> str:
     return f'<div style="overflow-x:auto"><table><thead>{line(head, "th")}</thead><tbody>{body}</tbody></table></div>'
 
 
+def figures_html(folder: Path, protocol: str) -> str:
+    """The folder's figures: those about all methods, then those of each, two beside each other."""
+    files = [path for path in sorted(folder.glob("*.png")) if not path.is_symlink()]
+    single = [path for path in files if path.stem.startswith(f"{protocol}-")]
+    overall = "".join(png_element(path) for path in files if path not in single)
+    panels = "".join(f'<section class="panel">{png_element(path)}</section>' for path in single)
+    return overall + (f'<div class="plots figures">{panels}</div>' if panels else "")
+
+
 def png_element(path: Path) -> str:
     """A figure of the folder itself: a link may lead to any file of the reader's."""
     content = read_regular_file(path, most=FIGURE)
     if not content.startswith(b"\x89PNG\r\n\x1a\n"):
         raise FileFormatError(f"{path} is damaged, or not a PNG. Draw it again with the same `dubium evaluate`.")
     data, name = b64encode(content).decode(), escape(path.stem)
-    return f'<figure><img src="data:image/png;base64,{data}" alt="{name}" style="max-width:100%"></figure>'
+    picture = f'<img src="data:image/png;base64,{data}" alt="{name}" style="max-width:100%;background:white">'
+    return f"<figure>{picture}<figcaption>{name}</figcaption></figure>"

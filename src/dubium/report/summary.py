@@ -160,6 +160,15 @@ def svg_text(x: Number, y: Number, words: str, anchor: str = "middle", extra: st
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{escape(words)}</text>'
 
 
+def shorten(name: str) -> str:
+    """A name that fits beside a bar.
+
+    >>> shorten("local-contrast"), shorten("captum.attr:Occlusion")
+    ('local-contrast', 'captum.attr:Occl…')
+    """
+    return name if len(name) < 18 else name[:16] + "…"
+
+
 def svg_line(x1: Number, y1: Number, x2: Number, y2: Number, style: str = "stroke:var(--line)") -> str:
     return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" style="{style}"/>'
 
@@ -243,7 +252,7 @@ def horizontal_bars(rows: Sequence[tuple[str, Number, str]], label: str, colour:
     parts = []
     for place, (name, value, words) in enumerate(rows):
         middle, length = place * height + 15, (WIDTH - name_width - value_width) * value / top
-        parts.append(svg_text(name_width - 8, middle, name if len(name) < 20 else name[:18] + "…", "end"))
+        parts.append(svg_text(name_width - 8, middle, shorten(name), "end"))
         parts.append(
             f'<rect x="{name_width}" y="{middle - 10}" width="{max(1.0, length):.1f}" height="13" rx="2" '
             f'style="fill:var(--{colour})"><title>{escape(name)}: {escape(words)}</title></rect>'

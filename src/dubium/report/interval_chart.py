@@ -1,0 +1,40 @@
+"""The values of all methods under one metric as inline SVG: a dot with its 95 % interval, a line for each method."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from dubium.report.summary import WIDTH, shorten, svg_element, svg_line, svg_text
+
+NAMES, VALUES, LINE = 122, 62, 22  # pixels: of names, of values, of a line's height
+
+
+def interval_chart(rows: Sequence[tuple[str, Mapping[str, float], bool]], label: str) -> str:
+    """Name, interval (value, low, high) and whether it is a control; controls are grey.
+
+    Args:
+        rows: at least one.
+        label: what a reader who does not see it is told.
+    """
+    low = min(found["low"] for _, found, _ in rows)
+    high = max(found["high"] for _, found, _ in rows)
+    span = (high - low) or 1.0
+
+    def x(value: float) -> float:
+        return NAMES + (WIDTH - NAMES - VALUES) * (value - low) / span
+
+    height = LINE * len(rows) + 20
+    parts = [svg_line(x(low), height - 18, x(high), height - 18)]
+    parts += [svg_text(x(low), height - 4, f"{low:.3g}", "start"), svg_text(x(high), height - 4, f"{high:.3g}", "end")]
+    for place, (name, found, is_control) in enumerate(rows):
+        y, colour = LINE * place + 12, "var(--soft)" if is_control else "var(--epistemic)"
+        words = f"{name}: {found['value']:.3g} [{found['low']:.3g}, {found['high']:.3g}]"
+        parts += [
+            f"<g><title>{escape(words)}</title>",
+            svg_text(NAMES - 8, y + 4, shorten(name), "end"),
+            svg_line(x(found["low"]), y, x(found["high"]), y, f"stroke:{colour};stroke-width:2;opacity:.6"),
+            f'<circle cx="{x(found["value"]):.1f}" cy="{y}" r="4" style="fill:{colour}"/>',
+            svg_text(WIDTH - VALUES + 8, y + 4, f"{found['value']:.3g}", "start"),
+            "</g>",
+        ]
+    listed = "; ".join(f"{name} {found['value']:.3g}" for name, found, _ in rows)
+    return svg_element("".join(parts), f"{label}: {listed}.", height)
