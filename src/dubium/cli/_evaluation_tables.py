@@ -2,15 +2,17 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dubium.registry import CONTROLS
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def print_summary(summary: Mapping[str, Any], out: Path) -> None:
     """The results as a table, and where they are."""
     from rich.console import Console
-    from rich.table import Table
 
     results = summary["results"]
     metrics = list(dict.fromkeys(metric for found in results.values() for metric in found if "-me" not in metric))
@@ -24,8 +26,10 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
     console.print(f"{where}; comparisons: {out / 'comparisons.csv'}. Open {out / 'index.html'}.", highlight=False)
 
 
-def results_table(results: Mapping[str, Any], metrics: Sequence[str], *, intervals: bool) -> Table:
+def results_table(results: Mapping[str, Any], metrics: Sequence[str], *, intervals: bool) -> "Table":
     """A line for each method, with intervals or without."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("method", overflow="fold", min_width=16)
     for metric in metrics:

@@ -10,7 +10,7 @@ import typer
 from dubium.choices import DEMO, RANKING
 from dubium.cli import _options as o
 from dubium.cli._estimate import EstimateOnly, print_estimate
-from dubium.cli._tables import exit_if_skipped, print_json, say_size_taken
+from dubium.cli._tables import exit_with_skipped, print_json, say_size_taken
 from dubium.errors import OptionError, UnknownNameError
 from dubium.folder_lock import own_folder
 
@@ -124,7 +124,8 @@ def compare(
         print_json({"page": str(page), "a": str(folders[0]), "b": str(folders[1]), **asdict(agreement)})
     else:
         print(f"{agreement.images:,} images, the same prediction for {agreement.same_prediction:.1%}. Open {page}.")
-    exit_if_skipped(list(skipped.values()), quiet=json)
+    if skipped:
+        exit_with_skipped(list(skipped.values()), quiet=json)
 
 
 def with_only(work: "Work", only: tuple[int, ...] | None) -> "Work":
