@@ -122,6 +122,20 @@ def test_arms_of_two_tables_are_trained_once(tmp_path, monkeypatch):
     again = Job("n", "mitigation", "mnist", arms=(replace(none, label="0.0"), weak, strong), options=options)
     MEASURES["mitigation"](study, again)
     assert trained[4:] == [("maps", 2.0, 0), ("maps", 2.0, 1)]
+    fresh = Job("o", "mitigation", "mnist", arms=(none,), options={**options, "first seed": 2})
+    found = MEASURES["mitigation"](study, fresh)
+    assert trained[6:] == [(None, 0.2, 2), (None, 0.2, 3)]
+    assert found["results"]["No attention"]["accuracy"]["value"] == pytest.approx(0.75)
+
+
+def test_a_job_may_change_the_sizes_of_the_network_and_the_input(tmp_path, monkeypatch):
+    monkeypatch.setenv("DUBIUM_DATA", "")
+    data = draw_images("mnist", "train")
+    changes = {"network": {"filters": 3}, "mean": (0.25,), "std": (0.5,), "batch_size": 4}
+    job = Job("m", "mitigation", "mnist", options={"images": 6, "epochs": 1, "seeds": 2, **changes})
+    recipe = mitigation.training_options(Study("smoke", tmp_path), job, data).recipe
+    assert (recipe.options["filters"], recipe.options["units"]) == (3, 16)
+    assert (recipe.mean, recipe.std, recipe.batch_size) == ((0.25,), (0.5,), 4)
 
 
 def test_laplace_gets_weights_that_can_be_trained_though_those_of_a_file_cannot(tmp_path, monkeypatch):

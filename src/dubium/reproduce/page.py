@@ -97,10 +97,19 @@ def entry_lines(entry: Entry, groups: list[TableGroup], page: Path, results: Pat
         yield from own_entry_lines(entry, page, results, scale)
     for name in entry.tables:
         table = read_paper()["tables"][name]
-        yield f"## {table['where']}: {table['title'][0].lower()}{table['title'][1:]}\n"
+        yield f"## {table['where']}: {after_colon(table['title'])}\n"
         for group in (group for group in groups if group.table == name):
             yield from group_lines(group, page, results, scale)
         yield from average_lines(name, [group for group in groups if group.table == name and not group.tag])
+
+
+def after_colon(title: str) -> str:
+    """A title with a small first letter, unless a name begins it.
+
+    >>> after_colon("Blurring test"), after_colon("UA-Backprop alone")
+    ('blurring test', 'UA-Backprop alone')
+    """
+    return title if title[1:2].isupper() else title[0].lower() + title[1:]
 
 
 def group_lines(group: TableGroup, page: Path, results: Path, scale: str) -> Iterator[str]:
@@ -171,7 +180,7 @@ def own_entry_lines(entry: Entry, page: Path, results: Path, scale: str) -> Iter
 def figure_lines(page: Path, results: Path, scale: str) -> Iterator[str]:
     """Every figure: drawn again, or a scheme."""
     for name, about in read_paper()["figures"].items():
-        yield f"## {about['where']}: {about['title'][0].lower()}{about['title'][1:]}\n"
+        yield f"## {about['where']}: {after_colon(about['title'])}\n"
         if name in SCHEMES:
             yield SCHEMES[name]
             continue
