@@ -64,13 +64,14 @@ def test_the_head_counts_numbers_and_whole_rows(folder):
 
 
 def test_fewer_steps_batches_and_members_are_said_below_the_table(folder):
-    recipe = {"epochs": 5, "batch_size": 16, "lr": 0.05}
+    recipe = {"epochs": 5, "batch_size": 16, "lr": 0.05, "options": {"filters": 8, "units": 64}}
     found = {"accuracy": interval(0.5), "nll": interval(1.0)}
     settings = {"recipe": recipe, "explainer members": 3, "arms": [{"method": "ig:steps=3"}, {"method": "none"}]}
     content = result("mitigation-mnist", {"IG": found, "No attention": found}, settings=settings)
     (folder / "mitigation-mnist.json").write_text(json.dumps(content))
     text = page_of(folder)
-    assert "5 epochs in batches of 16, learning rate 0.05; maps of 3 networks; `ig:steps=3`;" in text
+    words = "a small network: 8 filters and 64 units instead of 32 and 128"
+    assert f"5 epochs in batches of 16, learning rate 0.05; {words}; maps of 3 networks; `ig:steps=3`;" in text
 
 
 def test_no_row_of_the_paper_is_missing_and_what_is_not_measured_has_its_command(folder):

@@ -39,6 +39,9 @@ def setting_words(settings: Mapping[str, Any]) -> Iterator[str]:
     if "recipe" in settings:
         recipe = settings["recipe"]
         yield f"{recipe['epochs']} epochs in batches of {recipe['batch_size']}, learning rate {recipe['lr']:g}"
+        sizes = recipe.get("options", {})
+        if "filters" in sizes:
+            yield f"a small network: {sizes['filters']} filters and {sizes['units']} units instead of 32 and 128"
     if "explainer members" in settings:
         yield f"maps of {settings['explainer members']} networks"
     about = settings.get("posterior")
