@@ -1,9 +1,10 @@
 """Complete FullGrad or balanced gradients (LibraGrad, arXiv:2411.16760) on a small vision transformer?
 
-    python -m benchmarks.balanced_gradients OUT [--images 20000] [--epochs 3] [--judged 60]
+    python -m benchmarks.balanced_gradients OUT [--images 8000] [--epochs 4] [--judged 60]
 
-Trains three transformers on MNIST in patches of 4 x 4 (seeds 0, 1, 2), and judges UA-Backprop with four relevances by
-symmetric relevance gain and by planted patches. OUT keeps weights and results; a killed run goes on.
+Trains three transformers on MNIST in patches of 4 x 4 (seeds 0, 1, 2), and judges UA-Backprop with six relevances by
+symmetric relevance gain and by planted patches. OUT keeps weights and results; a killed run goes on. The figures go to
+benchmarks/results/balanced_gradients.json, and as a picture to docs/images/balanced-gradients.png.
 
 Balanced gradients treat as constants what makes a function's gradient lose its value: the attention weights, the gate
 of GELU, the standard deviation of LayerNorm. Each is then linear in its input, up to biases of parameters, and gradient
@@ -16,12 +17,14 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from benchmarks._measure import machine
 from dubium.attribution import fullgrad, input_grad
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.data import load
@@ -32,6 +35,7 @@ from dubium.registry import load_function
 from dubium.types import Images, Maps, Target
 
 MEMBERS, BATCH, WIDTH, DEPTH, HEADS, PATCH = 3, 128, 48, 3, 4, 4
+RESULTS, PICTURE = Path("benchmarks/results/balanced_gradients.json"), Path("docs/images/balanced-gradients.png")
 METRICS = {"removal": ("srg/blur", "srg/mean"), "anomaly": ("iou", "ada")}
 
 
@@ -111,9 +115,11 @@ def balance(network: nn.Module) -> Iterator[None]:
             layer.is_balanced = False
 
 
-def balanced_fullgrad(network: nn.Module, x: Images, target: Target, *, context: Context = DEFAULT_CONTEXT) -> Maps:
+def balanced_fullgrad(
+    network: nn.Module, x: Images, target: Target, *, rescale: str = "reference", context: Context = DEFAULT_CONTEXT
+) -> Maps:
     with balance(network):
-        return fullgrad(network, x, target, context=context)
+        return fullgrad(network, x, target, rescale=rescale, context=context)
 
 
 def balanced_input_grad(network: nn.Module, x: Images, target: Target, *, context: Context = DEFAULT_CONTEXT) -> Maps:
@@ -121,12 +127,16 @@ def balanced_input_grad(network: nn.Module, x: Images, target: Target, *, contex
         return input_grad(network, x, target, context=context)
 
 
-RELEVANCES = {
-    "FullGrad, complete": "fullgrad",
-    "FullGrad, balanced": balanced_fullgrad,
-    "input-grad": "input-grad",
-    "input-grad, balanced": balanced_input_grad,
+RELEVANCES: dict[str, dict[str, object]] = {
+    "FullGrad, complete": {"relevance": "fullgrad"},
+    "FullGrad, balanced": {"relevance": balanced_fullgrad},
+    "FullGrad, complete, not rescaled": {"relevance": "fullgrad", "rescale": "none"},
+    "FullGrad, balanced, not rescaled": {"relevance": balanced_fullgrad, "rescale": "none"},
+    "input-grad": {"relevance": "input-grad"},
+    "input-grad, balanced": {"relevance": balanced_input_grad},
 }
+PAIRS = [(label, label.replace("complete", "balanced")) for label in RELEVANCES if "complete" in label]
+PAIRS += [("FullGrad, complete", "input-grad"), ("input-grad", "input-grad, balanced"), ("input-grad", "blur-path")]
 
 
 def train(seed: int, x: Images, labels: Tensor, epochs: int) -> SmallViT:
@@ -164,8 +174,8 @@ def members(out: Path, images: int, epochs: int) -> list[SmallViT]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.balanced_gradients", description=__doc__)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--images", type=int, default=20000)
-    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--images", type=int, default=8000)
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--judged", type=int, default=60, help="images on which maps are judged")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -174,20 +184,43 @@ def main() -> None:
     networks, data = members(options.out, options.images, options.epochs), load("mnist", "test")
     with torch.no_grad():
         x, labels = data.batch(slice(0, 2000)), torch.as_tensor(data.labels[:2000])
-        print("accuracy", [(network(x).argmax(1) == labels).double().mean().item() for network in networks])
-    methods = tuple(LabelledMethod(label, "ua-backprop", {"relevance": how}) for label, how in RELEVANCES.items())
+        accuracy = [(network(x).argmax(1) == labels).double().mean().item() for network in networks]
+    methods = tuple(LabelledMethod(label, "ua-backprop", how) for label, how in RELEVANCES.items())
     methods += parse_methods(["blur-path"], 1)
     judged = {"images": options.judged, "candidates": 1000}
+    results: dict[str, Any] = {"accuracy": accuracy, "judged": options.judged, "values": {}, "differences": []}
     for name, settings in {"removal": {**judged, "remove": ("blur", "mean"), "steps": 20}, "anomaly": judged}.items():
         evaluation = Evaluation(networks, data, methods, ("epistemic",), options.out / name, posterior_name="small ViT")
         chosen = load_function(PROTOCOLS[name].options)("cpu", data, **settings)
         found = load_function(PROTOCOLS[name].evaluate)(evaluation, chosen)
         for metric in METRICS[name]:
-            for method, results in found["results"].items():
-                print(f"{metric:10} {method:24}", json.dumps(results[metric]))
-            for pair in found["comparisons"]:
-                if pair["metric"] == metric and "balanced" in pair["a"] + pair["b"]:
-                    print(json.dumps(pair))
+            results["values"][metric] = {method: row[metric] for method, row in found["results"].items()}
+            results["differences"] += [
+                pair
+                for pair in found["comparisons"]
+                if pair["metric"] == metric and {(pair["a"], pair["b"]), (pair["b"], pair["a"])} & {*PAIRS}
+            ]
+    RESULTS.write_text(json.dumps({**machine(), **results}, indent=1) + "\n")
+    draw(results["values"], results["accuracy"])
+    print(RESULTS.read_text())
+
+
+def draw(values: dict[str, dict[str, dict[str, float]]], accuracy: list[float]) -> None:
+    """Each method's mean and 95 % interval, a panel for each metric."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 3), layout="constrained")
+    for axis, (metric, rows) in zip(figure.subplots(1, len(values), sharey=True), values.items(), strict=True):
+        for place, (_method, row) in enumerate(rows.items()):
+            axis.plot([row["low"], row["high"]], [-place] * 2, color="tab:blue")
+            axis.plot(row["value"], -place, "o", color="tab:blue", markersize=4)
+        axis.set_yticks([-place for place in range(len(rows))], list(rows))
+        axis.set_title(metric, fontsize=9)
+        axis.axvline(0, color="0.8", linewidth=0.8, zorder=0)
+        axis.tick_params(labelsize=8)
+    shown = ", ".join(f"{value:.3f}" for value in accuracy)
+    figure.suptitle(f"Small ViT, MNIST, epistemic (accuracy {shown}): higher is better", fontsize=9)
+    figure.savefig(PICTURE, dpi=120)
 
 
 if __name__ == "__main__":

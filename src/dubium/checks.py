@@ -4,10 +4,12 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
+import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
 
 from dubium.errors import (
     DeviceError,
@@ -16,6 +18,7 @@ from dubium.errors import (
     ImagesTypeError,
     NetworkStateError,
     OptionError,
+    OutputError,
     PosteriorError,
     PosteriorTypeError,
     UnknownNameError,
@@ -36,6 +39,9 @@ def check_images(x: object) -> None:
         raise ImagesTypeError(
             f"x is a {type(x).__name__}, not a torch tensor. Convert it: torch.as_tensor(x, dtype=torch.float32)."
         )
+    if x.layout != torch.strided or x.is_meta:
+        kind, advice = ("without values, on the meta device", "") if x.is_meta else (x.layout, ": x.to_dense()")
+        raise ImagesTypeError(f"x is a tensor {kind}; a dense tensor with values is needed{advice}.")
     if not x.is_floating_point():
         raise ImagesTypeError(
             f"x has dtype {x.dtype}; floating-point images are needed. For pixels in 0..255: x.float() / 255."
@@ -89,6 +95,11 @@ def check_network(network: object, index: int, x: Tensor, *, layers: bool) -> No
     tensors: list[Tensor] = []
     for name, module in network.named_modules():
         own = (*module._parameters.values(), *module._buffers.values())
+        if any(is_lazy(tensor) or (tensor is not None and tensor.is_meta) for tensor in own):
+            raise NetworkStateError(
+                f"Without weights: {place(index, name, module)}. It is a lazy layer that has not seen a batch, or on "
+                "the meta device. Pass one batch through the network, or load its weights, first."
+            )
         tensors += [tensor for tensor in own if tensor is not None and tensor.is_floating_point()]
         if module.training:
             raise NetworkStateError(
@@ -119,6 +130,17 @@ def check_network(network: object, index: int, x: Tensor, *, layers: bool) -> No
 
 def place(index: int, name: str, module: nn.Module) -> str:
     return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
+
+
+def check_maps_finite(maps: Tensor, name: str) -> None:
+    """Whether all maps (B, ...) are numbers: autograd gives NaN where an operation has no finite slope."""
+    finite = maps.isfinite().flatten(1).all(1)
+    if not finite.all():
+        bad = (~finite).nonzero().flatten().tolist()
+        raise OutputError(
+            f"The maps of {name} are NaN or infinite for image {list_some(bad)}: a gradient in the networks is, as of "
+            "sqrt, norm or a division at 0. Give that operation a finite slope (an epsilon), or leave those images out."
+        )
 
 
 def check_kinds(kinds: object) -> tuple[Kind, ...]:

@@ -57,6 +57,7 @@ class Layout:
     axes: tuple[int, ...]  # counted after the batch
     grid: Size | None = None
     prefix: int = 0
+    merged: int = 0  # images whose channels are side by side in a batch of one, (1, B * C, h, w)
 
 
 CHANNELS_FIRST, CHANNELS_LAST = Layout((1, 2)), Layout((0, 1))
@@ -93,6 +94,7 @@ class RecordedBiases:
     standardised: list[Standardised] = field(default_factory=list)
     sizes: dict[Size, None] = field(default_factory=dict)  # of feature maps, the latest first
     channels_last: dict[int, Tensor] = field(default_factory=dict)  # by identity; kept alive, so that it is identity
+    batch_moved: dict[int, Tensor] = field(default_factory=dict)  # with a first axis that is not the batch
 
     def layout(self, out: Tensor) -> Layout | None:
         """The layout of a feature (B, ...), given the sizes of the feature maps that the network has made so far.
@@ -102,7 +104,9 @@ class RecordedBiases:
         attention, (B, heads, N, N), lies where its keys are: there the values are that it weighs.
         """
         shape, channels_last = out.shape, id(out) in self.channels_last
-        if out.ndim < 3 or len(out) != self.images:
+        if out.ndim == 4 and len(out) == 1 < self.images and out.shape[1] % self.images == 0:
+            return Layout((1, 2), merged=self.images)  # a convolution by weights of each image's own
+        if out.ndim < 3 or len(out) != self.images or id(out) in self.batch_moved:
             return None
         if out.ndim == 4 and (channels_last or shape[2:] in self.sizes):
             return CHANNELS_LAST if channels_last else CHANNELS_FIRST
@@ -121,7 +125,7 @@ class RecordedBiases:
         if last and out.ndim == 4:
             self.channels_last[id(out)] = out
         if out.requires_grad and out.is_floating_point():
-            layout, implicit = self.layout(out), value.shape == out.shape and value.ndim > 1
+            layout, implicit = self.layout(out), value.shape == out.shape
             if layout is not None or not self.spatial:
                 self.terms.append((get_gradient_edge(out), Bias(value, -1 if last else 1, layout, implicit)))
 
@@ -140,15 +144,14 @@ class RecordedBiases:
 
     def follow(self, name: str, inputs: Sequence[Any], out: Any) -> None:
         """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
+        if self.images > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
+            self.follow_batch(name, inputs, out)
         if not isinstance(out, Tensor) or out.ndim != 4 or len(out) != self.images:
             return
         given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
         if given is None or name in RESHAPING:
             return
-        permutes = name in PERMUTING
-        if given.data_ptr() == out.data_ptr():  # in one place: a module may have the same axes in another order
-            axes, moved = ([*zip(value.stride(), value.shape, strict=True)] for value in (given, out))
-            permutes = permutes or (axes != moved and sorted(axes) == sorted(moved))
+        permutes = is_permutation(name, given, out)
         if permutes:
             moves_last = given.shape[1] == out.shape[3] and given.shape[2:] == out.shape[1:3]
             last = moves_last and given.shape[2:] in self.sizes and id(given) not in self.channels_last
@@ -161,6 +164,21 @@ class RecordedBiases:
             if next(iter(self.sizes), None) != size:
                 self.sizes.pop(size, None)
                 self.sizes = {size: None, **self.sizes}
+
+    def follow_batch(self, name: str, inputs: Sequence[Any], outputs: Any) -> None:
+        """Note tensors whose first axis is not that of the batch, but may be as long: (N, B, D) of N = B tokens."""
+        given = [value for value in inputs if isinstance(value, Tensor) and value.ndim > 2 and value.requires_grad]
+        for out in outputs if isinstance(outputs, tuple | list) else [outputs]:
+            if not given or not isinstance(out, Tensor) or out.ndim < 3:
+                continue
+            before = given[0]
+            is_moved = any(id(value) in self.batch_moved for value in given)
+            if is_permutation(name, before, out):
+                is_moved = is_moved != (before.stride(0) != out.stride(0))
+            elif out.ndim < before.ndim or (out is not outputs and out.shape != before.shape):
+                is_moved = False  # an element of the first axis; the weights of an attention
+            if is_moved:
+                self.batch_moved[id(out)] = out
 
     def with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
         """All biases, and first the images as the network itself sees them: after a normalisation of ours.
@@ -190,6 +208,14 @@ class RecordedBiases:
         return not leads_around(output, leaf, [s.out for s in self.standardised])
 
 
+def is_permutation(name: str, given: Tensor, out: Tensor) -> bool:
+    """Whether an operation or layer gives the same axes in another order; a layer is known by strides in one place."""
+    if name in PERMUTING or given.data_ptr() != out.data_ptr():
+        return name in PERMUTING
+    axes, moved = ([*zip(value.stride(), value.shape, strict=True)] for value in (given, out))
+    return axes != moved and sorted(axes) == sorted(moved)
+
+
 @contextmanager
 def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[RecordedBiases]:
     """Within the block, a forward pass of the network records each bias with the place of its gradient.
@@ -202,16 +228,15 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
     operations = OperationRecorder(recorded.is_wanted, recorded.add, recorded.follow) if has_operations else None
     implicit = ImplicitBiases(recorded)
     handles: list[RemovableHandle] = []
-    for layer, has_known_bias in closed.items():
+    for layer, has_known_bias in closed.items():  # next to the layer: a user's hooks are operations before and after
         if operations is not None:
             handles.append(layer.register_forward_pre_hook(operations.pause))
+            handles.append(layer.register_forward_hook(operations.resume, prepend=True))
         if has_known_bias:
-            handles.append(layer.register_forward_hook(recorded.add_known))
+            handles.append(layer.register_forward_hook(recorded.add_known, prepend=True))
         else:
             handles.append(layer.register_forward_pre_hook(implicit.before, with_kwargs=True))
-            handles.append(layer.register_forward_hook(implicit.after))
-        if operations is not None:
-            handles.append(layer.register_forward_hook(operations.resume))
+            handles.append(layer.register_forward_hook(implicit.after, prepend=True))
     try:
         if operations is not None:
             operations.start()
@@ -237,6 +262,7 @@ def closed_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     has_operations, waiting, seen = False, [network], {network}
     while waiting:
         module = waiting.pop()
+        has_operations = has_operations or bool(module._forward_hooks or module._forward_pre_hooks)  # a user's
         base = torch_class(type(module))  # type: ignore[arg-type]
         is_linear = base is not None and issubclass(base, (*LINEAR, _BatchNorm))
         children = [] if is_linear else list(module.children())

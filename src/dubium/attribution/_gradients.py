@@ -32,6 +32,7 @@ from dubium.attribution._autograd.rules import RULES, Rule, stack_networks
 from dubium.attribution._budget import gradient_targets, images_per_pass
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._target import target_part
+from dubium.errors import NetworkError
 from dubium.types import Images, Scores, Target
 
 Gradients = dict[int, Tensor]
@@ -190,7 +191,13 @@ def autograd_gradients(steps: Sequence[Step], infos: Sequence[OutputInfo], gradi
         try:
             by_network.append(target_by_target(pull, own) if one_by_one else torch.func.vmap(pull)(own))
         except (RuntimeError, NotImplementedError):  # no batching rule, ...
-            by_network.append(target_by_target(pull, own))
+            try:
+                by_network.append(target_by_target(pull, own))
+            except (RuntimeError, NotImplementedError) as error:
+                raise NetworkError(
+                    f"Autograd cannot differentiate an operation of the networks ({step.name}): {error}. If its "
+                    "gradient is not wanted, detach its input."
+                ) from error
     return [stack_networks(gradient, 1) for gradient in zip(*by_network, strict=True)]
 
 

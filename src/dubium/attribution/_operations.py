@@ -102,7 +102,7 @@ class OperationRecorder(TorchFunctionMode):
             return out
         inputs = [value for value in flatten_tensors((args, kwargs)) if value.is_floating_point()]
         dependent = [value for value in inputs if value.requires_grad]
-        if not dependent or is_linear(name, inputs, dependent, args):
+        if not dependent or is_linear(name, inputs, dependent, args, kwargs):
             out = function(*args, **kwargs)
             self.follow(name, args, out)
             return out
@@ -146,7 +146,9 @@ def current_mode() -> object:
     return getattr(torch.overrides, "_get_current_function_mode", lambda: None)()
 
 
-def is_linear(name: str, inputs: Sequence[Tensor], dependent: Sequence[Tensor], args: Sequence[Any]) -> bool:
+def is_linear(
+    name: str, inputs: Sequence[Tensor], dependent: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]
+) -> bool:
     """Whether a function is linear in what depends on the image, and adds nothing."""
     if name in ADDITIVE:
         operands = args[0] if args and isinstance(args[0], list | tuple) else args[:2]
@@ -154,7 +156,8 @@ def is_linear(name: str, inputs: Sequence[Tensor], dependent: Sequence[Tensor], 
     if name in BILINEAR:
         return len(dependent) == 1 and (len(inputs) < 3 or name == "einsum")
     if name in ("div", "div_", "true_divide", "__truediv__", "__itruediv__"):
-        return len(dependent) == 1 and isinstance(args[0], Tensor) and args[0].requires_grad
+        is_dividend = len(dependent) == 1 and isinstance(args[0], Tensor) and args[0].requires_grad
+        return is_dividend and kwargs.get("rounding_mode") is None
     return False
 
 

@@ -141,6 +141,8 @@ def absolute_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
 
 def as_maps(gradient: Tensor, layout: Layout) -> Float[Tensor, "t B h w S C"]:
     """A gradient (t, S, B, ...), channels last; tokens without a place in the image are left out."""
+    if layout.merged:
+        gradient = gradient.squeeze(2).unflatten(2, (layout.merged, -1))
     channels = [3 + axis for axis in range(gradient.ndim - 3) if axis not in layout.axes]
     maps = gradient.permute(0, 2, *[3 + axis for axis in layout.axes], 1, *channels)
     if layout.grid is not None:

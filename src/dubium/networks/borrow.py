@@ -1,9 +1,10 @@
 """The networks of a posterior, borrowed for one call: their logits, checked on the first pass, and handed back as they
 were."""
 
+import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,7 +63,8 @@ def borrow_networks(
         check_output_choice(output)
     keep_freed_memory()
     own_precision = torch.autocast(x.device.type, enabled=False)  # bfloat16 sums would be off by per cents
-    with ONE_CALL, own_precision, torch.inference_mode(False), torch.no_grad():
+    with ONE_CALL, own_precision, run_uncompiled(), torch.inference_mode(False), torch.no_grad():
+        x = x.as_subclass(Tensor)  # operations on a subclass would be hidden from what records them
         is_ensemble = isinstance(posterior, list) and all(isinstance(element, nn.Module) for element in posterior)
         networks: Posterior = posterior if is_ensemble else as_posterior(posterior)  # type: ignore[assignment]
         check_posterior(networks, kinds)
@@ -76,6 +78,23 @@ def borrow_networks(
             for parameter in [reference() for reference in borrowed.frozen]:
                 if parameter is not None:
                     parameter.requires_grad_(True)
+
+
+def run_uncompiled() -> AbstractContextManager[None]:
+    """Within, what torch.compile has made runs as it was written, so that its layers can be seen."""
+    is_used = "torch._dynamo" in sys.modules  # importing it takes a second, and without it nothing is compiled
+    return torch.compiler.set_stance("force_eager") if is_used else nullcontext()
+
+
+def copy_network(network: nn.Module, index: int) -> nn.Module:
+    try:
+        return deepcopy(network)
+    except RuntimeError as error:
+        raise NetworkError(
+            f"Network {index} cannot be copied, which its type needs (half precision, or made in inference mode): "
+            f"{error} Does its forward pass keep a tensor (self.features = ...)? Detach it, or give a network in "
+            "float32."
+        ) from error
 
 
 @dataclass
@@ -120,7 +139,8 @@ class BorrowedNetworks:
             own: nn.Module = getattr(network, "_orig_mod", network)
             parameters = list(own.parameters())
             if self.half or any(tensor.is_inference() for tensor in (*parameters, *own.buffers())):
-                own = deepcopy(own).float() if self.half else deepcopy(own)
+                own = copy_network(own, index)
+                own = own.float() if self.half else own
                 parameters = list(own.parameters())
             for parameter in parameters:
                 if parameter.requires_grad:
