@@ -9,7 +9,7 @@ from dubium.checks import check_kinds
 from dubium.choices import RANKING
 from dubium.data.samples import GIVEN
 from dubium.errors import OptionError
-from dubium.folder_lock import own_folder
+from dubium.files import own_folder
 from dubium.networks.outputs import OutputChoice
 from dubium.posteriors import as_posterior
 from dubium.registry import UA_BACKPROP

@@ -17,7 +17,7 @@ from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._evaluation_tables import print_overview, print_summary
 from dubium.cli._options import one_of, split_words
 from dubium.errors import OptionError
-from dubium.folder_lock import own_folder
+from dubium.files import own_folder
 from dubium.kinds import KINDS
 from dubium.protocols import PROTOCOLS, TOGETHER
 

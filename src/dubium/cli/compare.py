@@ -12,7 +12,7 @@ from dubium.cli import _options as o
 from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._tables import exit_with_skipped, print_json, say_size_taken
 from dubium.errors import OptionError, UnknownNameError
-from dubium.folder_lock import own_folder
+from dubium.files import own_folder
 
 if TYPE_CHECKING:
     from dubium.estimate import Estimate

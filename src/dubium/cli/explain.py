@@ -18,7 +18,7 @@ from dubium.cli._tables import (
     row_json,
     say_size_taken,
 )
-from dubium.folder_lock import own_folder
+from dubium.files import own_folder
 
 
 def explain(

@@ -12,7 +12,7 @@ from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._estimate import print_estimate
 from dubium.cli._options import one_of, split_words
 from dubium.errors import OptionError
-from dubium.folder_lock import own_folder
+from dubium.files import own_folder
 
 if TYPE_CHECKING:
     from dubium.reproduce.runner import JobStatus

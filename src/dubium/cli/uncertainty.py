@@ -10,7 +10,7 @@ from dubium.choices import RANKING
 from dubium.cli import _options as o
 from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._tables import exit_with_skipped, print_json, print_most_uncertain, row_json, say_size_taken
-from dubium.folder_lock import own_folder
+from dubium.files import own_folder
 
 
 def uncertainty(

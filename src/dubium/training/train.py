@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError, DivergedError, OptionError, lookup
 from dubium.executor import Executor, in_turn, thread_count
+from dubium.files import own_folder
 from dubium.fingerprint import dataset_fingerprint
-from dubium.folder_lock import own_folder
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.posteriors import posterior_record, save_posterior
 from dubium.posteriors.extras import require
@@ -127,7 +127,7 @@ def run_plan(plan: Plan, out: Path, data: Dataset, workers: Workers, report: OnE
         record = {
             **plan.to_json(),
             "diverged": diverged,
-            "test": measure_accuracy(result, load_test_split(plan.dataset)),
+            "test": measure_predictions(result, load_test_split(plan.dataset)),
         }
         write_metrics(out, [*lines, {"test": record["test"], "diverged": diverged}])
         save_posterior(
@@ -188,7 +188,7 @@ def trained_architectures(plan: Plan, diverged: Mapping[str, str]) -> Any:
 
 
 @torch.no_grad()
-def measure_accuracy(posterior: Posterior, data: Dataset | None) -> dict[str, Any] | None:
+def measure_predictions(posterior: Posterior, data: Dataset | None) -> dict[str, Any] | None:
     """Accuracy of each network and of the mean prediction, and the negative log likelihood of the latter."""
     if data is None or data.labels is None:
         return None

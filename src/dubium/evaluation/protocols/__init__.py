@@ -10,7 +10,7 @@ from typing import Any
 from dubium.choices import SCALES
 from dubium.errors import lookup
 from dubium.evaluation.protocols.evaluation import Evaluation
-from dubium.folder_lock import own_folder
+from dubium.files import own_folder
 from dubium.protocols import PROTOCOLS, EvaluationProtocol
 from dubium.registry import load_function
 
