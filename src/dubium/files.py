@@ -9,7 +9,6 @@ import errno
 import json
 import os
 import re
-import secrets
 import shlex
 import socket
 import sys
@@ -36,7 +35,7 @@ def written_atomically(path: Path | str) -> Iterator[Path]:
     """A file beside `path` to write to; it becomes `path` when the block ends, and vanishes if the block raises."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    beside = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
     try:
         beside.touch()
         mode = beside.stat().st_mode  # what the user's umask allows; some writers make files that nobody else can read

@@ -20,6 +20,7 @@ try:
 except SystemExit as stopped:
     print("exit", stopped.code)
 print("heavy", [name for name in {HEAVY!r} if name in sys.modules])
+print("pydantic", "pydantic" in sys.modules)
 """
 HELP = [
     [], ["demo"], ["explain"], ["uncertainty"], ["compare"], ["report"], ["serve"], ["train"], ["train-vae"], ["data"],
@@ -52,6 +53,11 @@ def test_help_is_light(command):
     said = call(*command, "--help")
     assert "Usage" in said
     assert "heavy []" in said
+
+
+@pytest.mark.parametrize("command", [["--version"], ["--help"], ["explain", "--help"]], ids=" ".join)
+def test_flags_that_are_not_given_are_not_parsed(command):
+    assert "pydantic False" in call(*command)
 
 
 def test_the_markers_of_a_readme_are_named_in_the_help():

@@ -28,6 +28,14 @@ class Commands(TyperGroup):
     """Prints what dubium raises on purpose, and what the system refuses, as one message, with exit code 2; other errors
     end with 3."""
 
+    def get_params(self, ctx: Any) -> Any:
+        """Its flags are False where they are not given: typer would import pydantic to find that None is no bool."""
+        params = super().get_params(ctx)
+        for param in params:
+            if getattr(param, "is_flag", False) and param.default is None:
+                param.default = False
+        return params
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
