@@ -21,6 +21,7 @@ from dubium.run import Row, open_results
 from dubium.run.job import thumbnail_png
 from dubium.run.row import RegionRow
 from dubium.run.shard import open_shard
+from dubium.run.signed import rows_with_signs, signed_row, signed_shard
 from dubium.seals import BLANK_SEAL, seal_file
 from dubium.web.session import open_results_session
 from tests.fuzz.mutations import VALUES, mutate_bytes, mutate_json, mutate_safetensors, reseal
@@ -78,18 +79,28 @@ def write_second_format(folder: Path) -> None:
     seal_file(folder / SHARD)
 
 
+def write_signed_store(folder: Path) -> None:
+    """A store of a method with signed maps, which are beside the results."""
+    write_store(folder)
+    with open_shard(signed_shard(folder / SHARD), ABOUT) as shard:
+        for number in range(3):
+            row = example_row(number)
+            shard.add(signed_row(replace(row, signed={kind: -values for kind, values in row.stored_maps().items()})))
+
+
 def damage_store(files: Files, random: Random) -> Files:
     """Damage to bytes, or a Parquet file of other columns, values and metadata; then perhaps the right seal."""
+    name = random.choice(sorted(files))
     try:
-        content = rewrite_shard(files[SHARD], random) if random.random() < 0.6 else mutate_bytes(files[SHARD], random)
+        content = rewrite_shard(files[name], random) if random.random() < 0.6 else mutate_bytes(files[name], random)
     except pa.ArrowException:  # a table that cannot be written as Parquet
-        content = mutate_bytes(files[SHARD], random)
-    return {**files, SHARD: content}
+        content = mutate_bytes(files[name], random)
+    return {**files, name: content}
 
 
 def rewrite_shard(content: bytes, random: Random) -> bytes:
     """The shard written anew, with columns or metadata that no run would write."""
-    table = pq.read_table(io.BytesIO(content))
+    table = pq.read_table(io.BytesIO(content), use_threads=False)
     about = json.loads(pq.read_metadata(io.BytesIO(content)).metadata[b"dubium"])
     for _ in range(random.choice((0, 1, 1, 2))):
         table = mutate_table(table, random)
@@ -140,7 +151,7 @@ def other_value(value: Any, random: Random) -> Any:
 def read_store(folder: Path) -> Any:
     """Rows, page, exports, and what the explorer opens."""
     results = open_results(folder)
-    rows = list(results.rows())
+    rows = [*results.rows(), *rows_with_signs(results)]
     ranks = results.ranks("epistemic", 5)
     found = [vars(row) for row in rows], results.skipped(), len(results), ranks, results.about
     run_page(results)
@@ -182,6 +193,8 @@ def read_evaluation(folder: Path) -> Any:
 
 
 FOLDER_READERS: dict[str, FuzzReader] = {
-    "Parquet store": FuzzReader((write_store, write_second_format), damage_store, read_store, seal_covers),
+    "Parquet store": FuzzReader(
+        (write_store, write_second_format, write_signed_store), damage_store, read_store, seal_covers
+    ),
     "evaluation folder": FuzzReader((write_evaluation,), maybe_reseal(damage_evaluation), read_evaluation, seal_covers),
 }

@@ -92,6 +92,29 @@ def test_signs_of_other_images_and_damaged_ones_are_refused(out, tmp_path):
         list(rows_with_signs(results))
 
 
+@pytest.mark.parametrize("lost", [[0], [1], [0, 1]])
+def test_signs_that_vanished_are_made_again_by_the_same_command(lost, tmp_path):
+    work = run(tmp_path)
+    files = [signed_shard(file) for file in explain_dataset(work, tmp_path / "out").explained]
+    whole = {file: file.read_bytes() for file in sorted((tmp_path / "out").rglob("*.*"))}
+    for place in lost:
+        files[place].unlink()
+    explain_dataset(work, tmp_path / "out")
+    assert {file: file.read_bytes() for file in sorted((tmp_path / "out").rglob("*.*"))} == whole
+
+
+def test_a_run_that_goes_on_checks_the_signs_that_are_there(tmp_path):
+    work = run(tmp_path)
+    results = explain_dataset(work, tmp_path / "out")
+    signed = signed_shard(results.explained[0])
+    content = bytearray(signed.read_bytes())
+    content[len(content) // 2] ^= 1
+    signed.write_bytes(content)
+    results.explained[1].unlink()
+    with pytest.raises(FileFormatError, match=r"signed/explained-00000\.parquet is damaged"):
+        explain_dataset(work, tmp_path / "out")
+
+
 def test_the_page_shows_what_lowers_the_doubt_where_it_is_known(out):
     page = write_page(out / "auto").read_text()
     assert page.count("<summary>What lowers the doubt</summary>") == 5

@@ -12,6 +12,7 @@ from dubium.reading import read_json
 from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import open_shard
 from dubium.run.signed import FOLDER as SIGNED
+from dubium.run.signed import signed_shard
 from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, check_shard, open_results, read_about, read_rows
 from dubium.run.work import Work
 
@@ -50,21 +51,27 @@ def fill_folder(work: Work, out: Path, engine: Executor, progress: StageProgress
     """Run the jobs that no earlier call has finished."""
     settings = work.settings
     results, scores = out / FOLDER, out / SCORES
-    if read_claim(out)["shards"] == shard_count(results) > 0:
+    claim, signed = read_claim(out), shard_count(out / SIGNED)
+    if claim["shards"] == shard_count(results) > 0 and claim.get("signed") in (None, signed):
         return
+    has_signs = bool(claim.get("signed") or signed)
     everything = range(len(work.source))
     if settings.only is None and settings.top is None:
-        run_jobs(work, shard_jobs("explain", everything, results, settings.shard), engine, progress)
+        run_jobs(
+            work, shard_jobs("explain", everything, results, settings.shard), engine, progress, with_signs=has_signs
+        )
     else:
         run_jobs(work, shard_jobs("score", everything, scores, SCORED_ROWS * settings.shard), engine, progress)
         files = tuple(sorted(scores.glob("*.parquet")))
         ranks = Results(scores, (), files, {}).ranks(settings.kinds[0], settings.top or 0)
         chosen = settings.only or tuple(ranks)
-        run_jobs(work, shard_jobs("explain", chosen, results, settings.shard), engine, progress)
+        jobs = shard_jobs("explain", chosen, results, settings.shard)
+        run_jobs(work, jobs, engine, progress, with_signs=has_signs)
         for file in files:
             copy_other_rows(file, results / file.name, set(chosen), work.about)
         shutil.rmtree(scores)
-    write_json(out / FILE, {**read_claim(out), "shards": shard_count(results)})
+    counts = {"shards": shard_count(results), "signed": shard_count(out / SIGNED) or None}
+    write_json(out / FILE, {**read_claim(out), **counts})
 
 
 def shard_count(folder: Path) -> int:
@@ -105,9 +112,13 @@ def shard_jobs(action: Literal["score", "explain"], indices: Sequence[int], fold
     return [ShardJob(action, part, str(folder / f"{stem}-{n:05}.parquet")) for n, part in enumerate(parts)]
 
 
-def run_jobs(work: Work, jobs: Sequence[ShardJob], engine: Executor, progress: StageProgress | None) -> None:
-    """Run the jobs whose files are not there yet."""
-    images = {job.file: float(len(job.indices)) if Path(job.file).exists() else 0.0 for job in jobs}
+def run_jobs(
+    work: Work, jobs: Sequence[ShardJob], engine: Executor, progress: StageProgress | None, *, with_signs: bool = False
+) -> None:
+    """Run the jobs whose files are not there yet; `with_signs` if each has signed maps beside its shard."""
+    done = {job: [Path(job.file), *[signed_shard(job.file)] * with_signs] for job in jobs}
+    done = {job: files for job, files in done.items() if all(file.exists() for file in files)}
+    images = {job.file: float(len(job.indices)) if job in done else 0.0 for job in jobs}
     total = sum(len(job.indices) for job in jobs)
 
     def show_progress(event: tuple[str, float]) -> None:
@@ -119,9 +130,9 @@ def run_jobs(work: Work, jobs: Sequence[ShardJob], engine: Executor, progress: S
     if not jobs:
         return
     show_progress((jobs[0].file, images[jobs[0].file]))
-    for job in (job for job in jobs if Path(job.file).exists()):
-        check_shard(Path(job.file))
-    missing = [job for job in jobs if not Path(job.file).exists()]
+    for file in (file for files in done.values() for file in files):
+        check_shard(file)
+    missing = [job for job in jobs if job not in done]
     threads, device = work.settings.threads or 1, work.settings.device
     for _ in engine(run_job, work, missing, show_progress, threads=threads, device=device):
         pass

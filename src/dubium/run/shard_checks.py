@@ -36,7 +36,7 @@ def read_groups(file: Path, schema: pa.Schema, columns: Sequence[str] | None) ->
             check_layout(parquet, schema)
             for group in range(parquet.num_row_groups):
                 there = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
-                table = parquet.read_row_group(group, columns=there)
+                table = parquet.read_row_group(group, columns=there, use_threads=False)  # a group is small
                 check_rows(table)
                 if len(table):
                     yield table

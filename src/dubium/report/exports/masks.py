@@ -1,5 +1,7 @@
 """PNG masks: one file per explained image at its own size, 0 outside, 1 in the region with the largest share, ..."""
 
+from functools import cache
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +38,12 @@ def mask_image(labels: NDArray[np.uint8]) -> Image.Image:
     """Region numbers as pixel values, with a palette by which people can see them: black, then bright colours."""
     height, width = labels.shape
     image = Image.frombytes("P", (width, height), labels.tobytes())
-    colours = [(0, 0, 0), *(colormaps["tab10"](n % 10)[:3] for n in range(MOST))]
-    image.putpalette([round(255 * part) for colour in colours for part in colour])
+    image.putpalette(palette())
     return image
+
+
+@cache
+def palette() -> list[int]:
+    """Red, green and blue of every pixel value."""
+    colours = [(0, 0, 0), *islice(cycle(colormaps["tab10"].colors), MOST)]
+    return [round(255 * part) for colour in colours for part in colour]
