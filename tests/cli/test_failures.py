@@ -127,6 +127,20 @@ def test_a_cut_or_damaged_shard_that_is_not_the_first_is_said(command, damage, p
     assert runner.invoke(app, start).exit_code == 0
 
 
+@pytest.mark.parametrize("command", ["train", "train-vae"])
+def test_damage_to_trained_weights_is_said_by_the_same_command(command, place, tmp_path):
+    start = [command, "--dataset", place["images"], "--epochs", "1", "--out", str(tmp_path / "out")]
+    start += ["--scale", "smoke", "--members", "2"] * (command == "train")
+    assert CliRunner().invoke(app, start).exit_code == 0
+    assert CliRunner().invoke(app, start).exit_code == 0
+    weights = sorted((tmp_path / "out").glob("*.safetensors"))[-1]
+    weights.write_bytes(flip_a_bit(weights.read_bytes()))
+    found = CliRunner().invoke(app, start)
+    assert found.exit_code == 2, found.output
+    assert weights.name in found.output.replace("\n", "")
+    assert "is damaged" in found.output
+
+
 @pytest.mark.parametrize("ending", ["shards/**/*.json", "shards/**/*.safetensors", "settings.json", "summary.json"])
 @pytest.mark.parametrize("cut", [0, 0.5])
 def test_a_cut_evaluation_file_is_said(ending, cut, place, finished, tmp_path):

@@ -14,7 +14,7 @@ from dubium.executor import Executor, in_turn, thread_count
 from dubium.files import own_folder
 from dubium.fingerprint import dataset_fingerprint
 from dubium.posterior_kinds import POSTERIOR_KINDS
-from dubium.posteriors import posterior_record, save_posterior
+from dubium.posteriors import load_posterior, posterior_record, save_posterior
 from dubium.posteriors.extras import require
 from dubium.posteriors.files.record import FILE
 from dubium.training.board import tensorboard_writer
@@ -107,6 +107,7 @@ class Workers(NamedTuple):
 def run_plan(plan: Plan, out: Path, data: Dataset, workers: Workers, report: OnEvent) -> dict[str, Any]:
     """Train what is not trained yet, and save the posterior; returns the training record."""
     if (out / FILE).exists():
+        load_posterior(out)  # which finds damage to the weights
         shutil.rmtree(out / "training", ignore_errors=True)
         return dict(posterior_record(out).training)
     with thread_count(plan.threads), tensorboard_writer(out / "tensorboard") as draw:

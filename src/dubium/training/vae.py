@@ -14,7 +14,7 @@ from dubium.errors import OptionError
 from dubium.executor import thread_count
 from dubium.files import own_folder
 from dubium.fingerprint import dataset_fingerprint
-from dubium.models import VAE, save_vae
+from dubium.models import VAE, load_vae, save_vae
 from dubium.models.saved_vae import read_vae_record
 from dubium.training.checkpoint import read_checkpoint
 from dubium.training.loop import fit, network_for
@@ -70,6 +70,7 @@ def run_vae_plan(plan: Plan, out: Path, data: Dataset, report: OnEvent) -> dict[
     """Train the VAE if it is not trained yet, and save it; returns the training record."""
     recipe, seed = plan.recipe, plan.seed
     if (out / "vae.json").exists():
+        load_vae(out)  # which finds damage to the weights
         return dict(read_vae_record(out)["training"])
     with thread_count(plan.threads):
         vae = network_for(recipe, seed)

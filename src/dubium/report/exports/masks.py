@@ -45,5 +45,5 @@ def mask_image(labels: NDArray[np.uint8]) -> Image.Image:
 @cache
 def palette() -> list[int]:
     """Red, green and blue of every pixel value."""
-    colours = [(0, 0, 0), *islice(cycle(colormaps["tab10"].colors), MOST)]
+    colours = [(0, 0, 0), *islice(cycle(colormaps["tab10"](np.arange(10))[:, :3].tolist()), MOST)]
     return [round(255 * part) for colour in colours for part in colour]
