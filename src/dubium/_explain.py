@@ -79,7 +79,7 @@ def explain(
     chosen = choose_method(method, options, x.shape[1])
     classes = None if pair is None else check_pair(pair, class_names)
     shown: dict[str, Any] = {"images": x.detach() if keep_images else None}
-    with borrow_networks(posterior, x, kinds, output=output, gradients=chosen.needs_gradients, pair=classes) as (
+    with borrow_networks(posterior, x, kinds, output=output, needs_gradients=chosen.needs_gradients, pair=classes) as (
         networks,
         x,
     ):
@@ -116,7 +116,10 @@ def uncertainty(
     """
     check_images(x)
     kinds, limit = check_kinds(kinds), parse_memory(memory)
-    with borrow_networks(posterior, x, kinds, output=output, layers=False, gradients=False) as (networks, x):
+    with borrow_networks(posterior, x, kinds, output=output, needs_layers=False, needs_gradients=False) as (
+        networks,
+        x,
+    ):
         logits = predict_logits(networks, x, limit)
     return assemble(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})
 

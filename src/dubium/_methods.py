@@ -20,11 +20,12 @@ from dubium.posteriors.stack import Stack
 from dubium.registry import AUTO, RECOMMENDED, SCALED, UA_BACKPROP, method_names
 from dubium.shares import UncertaintyTarget, class_shares
 from dubium.types import KINDS, Attributor, Images, Kind, Logits, Maps, Posterior
-from dubium.ua_backprop import COLOUR_TAUS, GREY_TAUS, UABackpropOptions, ua_backprop
+from dubium.ua_backprop import UABackpropOptions, paper_taus, ua_backprop
 
 FULLGRAD = "fullgrad"
 UA_DEFAULTS: Mapping[str, Any] = {"tau1": None, "tau2": None, "normalize": True, "classes": "all", "of": "logits"}
-OUTPUTS = ("logits", "log-probs")
+EXPLAINED = ("logits", "log-probs")
+"""What `of=` takes: what of a network the relevance explains."""
 CHECKED = {"tau1": ["auto"], "tau2": [], "classes": ["all", "auto"]}
 """Options that are numbers above 0, or one of these words; None stands for the default."""
 REQUIRED = object()
@@ -59,7 +60,7 @@ class ThroughLogits:
         relevance = prepare(self.relevance, explained, x, context)
         options = self.options
         if options.tau1 == "auto":
-            options = options.for_classes(relevance.logits.shape[-1], x.shape[1])
+            options = options.resolve_tau1(relevance.logits.shape[-1], x.shape[1])
         maps, extras = ua_backprop(relevance, x, kinds, options, context)
         described = {"relevance": self.given, **vars(options), **self.relevance.options}
         if options.of == "logits":
@@ -127,14 +128,14 @@ def choose_method(method: object, options: Mapping[str, Any], channels: int) -> 
 
 def ua_options(given: Mapping[str, Any], channels: int) -> UABackpropOptions:
     """The options that were given, checked, and the paper's for the rest."""
-    tau1, tau2 = GREY_TAUS if channels == 1 else COLOUR_TAUS
+    tau1, tau2 = paper_taus(channels)
     chosen: dict[str, Any] = {**UA_DEFAULTS, "tau1": tau1, "tau2": tau2}
     for name, value in given.items():
         if name in CHECKED and value is not None:
             check_number(name, value, whole=name == "classes", words=CHECKED[name])
         chosen[name] = chosen[name] if name in CHECKED and value is None else value
-    if chosen["of"] not in OUTPUTS:
-        raise UnknownNameError(unknown("output that UA-Backprop explains", chosen["of"], OUTPUTS))
+    if chosen["of"] not in EXPLAINED:
+        raise UnknownNameError(unknown("output that UA-Backprop explains", chosen["of"], EXPLAINED))
     return UABackpropOptions(**chosen)
 
 

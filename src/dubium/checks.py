@@ -58,7 +58,7 @@ def check_images(x: object) -> None:
     if not finite.all():
         bad = (~finite).nonzero().flatten().tolist()
         raise ImagesError(
-            f"x has NaN or infinity in {number(len(bad), 'image')} of {len(x)}: index {list_some(bad)}. "
+            f"x has NaN or infinity in {count_text(len(bad), 'image')} of {len(x)}: index {list_some(bad)}. "
             "Remove or repair those images first."
         )
 
@@ -82,10 +82,10 @@ def check_posterior(posterior: object, kinds: Sequence[Kind] = ()) -> None:
         )
 
 
-def check_network(network: object, index: int, x: Tensor, *, layers: bool) -> None:
+def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool) -> None:
     """Whether a network is a fixed function of one image, of x's type and on x's device.
 
-    With `layers`, also whether those can be seen: FullGrad would miss biases, and not know it.
+    With `needs_layers`, also whether those can be seen: FullGrad would miss biases, and not know it.
     """
     if not isinstance(network, nn.Module):
         hint = " Its network is element.module_ (skorch)." if hasattr(network, "module_") else ""
@@ -103,18 +103,18 @@ def check_network(network: object, index: int, x: Tensor, *, layers: bool) -> No
         tensors += [tensor for tensor in own if tensor is not None and tensor.is_floating_point()]
         if module.training:
             raise NetworkStateError(
-                f"In training mode: {place(index, name, module)}. Its output is random or depends on the batch. Call "
-                "network.eval() first; for MC dropout, use dubium.posteriors.MCDropout, which fixes the masks."
+                f"In training mode: {layer_text(index, name, module)}. Its output is random or depends on the batch. "
+                "Call network.eval() first; for MC dropout, use dubium.posteriors.MCDropout, which fixes the masks."
             )
-        if layers and isinstance(module, ScriptModule):
+        if needs_layers and isinstance(module, ScriptModule):
             raise PosteriorTypeError(
-                f"Compiled by torch.jit: {place(index, name, module)}. Its layers cannot be seen. Give the module that "
-                "it was made from."
+                f"Compiled by torch.jit: {layer_text(index, name, module)}. Its layers cannot be seen. Give the module "
+                "that it was made from."
             )
         if isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm) and module.running_mean is None:
             raise NetworkStateError(
-                f"BatchNorm without running statistics: {place(index, name, module)}. It mixes the images of a batch, "
-                "so that a map would depend on its neighbours. Use track_running_stats=True, or GroupNorm."
+                f"BatchNorm without running statistics: {layer_text(index, name, module)}. It mixes the images of a "
+                "batch, so that a map would depend on its neighbours. Use track_running_stats=True, or GroupNorm."
             )
     for tensor in tensors:
         if tensor.device != x.device:
@@ -128,7 +128,7 @@ def check_network(network: object, index: int, x: Tensor, *, layers: bool) -> No
         )
 
 
-def place(index: int, name: str, module: nn.Module) -> str:
+def layer_text(index: int, name: str, module: nn.Module) -> str:
     return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
 
 
@@ -181,7 +181,7 @@ def check_number(name: str, value: object, *, above: float = 0, whole: bool = Fa
         raise OptionError(f"{name}={value!r}; {others}{noun} greater than {above} is needed.")
 
 
-def number(count: int, noun: str) -> str:
+def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 

@@ -14,8 +14,6 @@ from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share, tau1_for
 from dubium.types import KINDS, Attribution, Images, Kind, Maps, Progress
 
-GREY_TAUS, COLOUR_TAUS = (0.08, 0.3), (0.55, 0.02)  # Appendix B
-
 
 @dataclass(frozen=True)
 class UABackpropOptions:
@@ -35,21 +33,21 @@ class UABackpropOptions:
     classes: int | str
     of: str = "logits"
 
-    def for_classes(self, classes: int, channels: int) -> "UABackpropOptions":
-        """With a number instead of `tau1="auto"`."""
+    def resolve_tau1(self, classes: int, channels: int) -> "UABackpropOptions":
+        """The same with a number instead of `tau1="auto"`, for so many classes."""
         return replace(self, tau1=tau1_for(classes, paper_taus(channels)[0])) if self.tau1 == "auto" else self
 
 
 def paper_taus(channels: int) -> tuple[float, float]:
-    """`tau1` and `tau2` of the paper."""
-    return GREY_TAUS if channels == 1 else COLOUR_TAUS
+    """`tau1` and `tau2` of the paper (Appendix B): of grey images, and of others."""
+    return (0.08, 0.3) if channels == 1 else (0.55, 0.02)
 
 
 def ua_backprop(
     relevance: PreparedRelevance, x: Images, kinds: Sequence[Kind], options: UABackpropOptions, context: Context
 ) -> Attribution:
     """Carry the uncertainty back to pixels, through every network and every class, or those that `classes` leaves."""
-    assert not isinstance(options.tau1, str), "options.for_classes says which number 'auto' is"
+    assert not isinstance(options.tau1, str), "options.resolve_tau1 says which number 'auto' is"
     on_probs = class_shares(relevance.logits)  # U -> g   (kinds, B, K)
     on_logits = softmax_share(on_probs, relevance.logits, options.tau1)  # g -> z   (S, kinds, B, K)
     to_pixels = partial(carry_to_pixels, relevance, x, options)

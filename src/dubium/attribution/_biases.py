@@ -136,13 +136,13 @@ class RecordedBiases:
             if out.requires_grad and len(out) == self.images:
                 self.standardised.append(Standardised(layer, args[0], out))
         else:
-            self.follow(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
+            self.follow_axes(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
         if has_channels:
             value = batch_norm_shift(layer) if isinstance(layer, _BatchNorm) else layer.bias
             if isinstance(value, Tensor):
                 self.add(out, value.detach(), last=dense)
 
-    def follow(self, name: str, inputs: Sequence[Any], out: Any) -> None:
+    def follow_axes(self, name: str, inputs: Sequence[Any], out: Any) -> None:
         """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
         if self.images > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
             self.follow_batch(name, inputs, out)
@@ -180,7 +180,7 @@ class RecordedBiases:
             if is_moved:
                 self.batch_moved[id(out)] = out
 
-    def with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
+    def terms_with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
         """All biases, and first the images as the network itself sees them: after a normalisation of ours.
 
         That is where every way from the image leads through `Normalise` layers that are alike, however deep in wrappers
@@ -225,7 +225,7 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
     """
     recorded = RecordedBiases(images, spatial)
     closed, has_operations = closed_layers(network)
-    operations = OperationRecorder(recorded.is_wanted, recorded.add, recorded.follow) if has_operations else None
+    operations = OperationRecorder(recorded.is_wanted, recorded.add, recorded.follow_axes) if has_operations else None
     implicit = ImplicitBiases(recorded)
     handles: list[RemovableHandle] = []
     for layer, has_known_bias in closed.items():  # next to the layer: a user's hooks are operations before and after

@@ -19,11 +19,13 @@ from dubium.types import Images, Target
 CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk of a small network has so many bytes, of a large one so many rows
 KEPT_DIVISOR = 4  # a quarter of the memory is for graphs of forward passes that are kept until their maps are wanted
 FORWARD_IMAGES = 64  # in a plain forward pass
-FEATURES = 128  # a forward pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
+FEATURE_FACTOR = (
+    128  # a forward pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
+)
 TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
 NEGLIGIBLE = 16 * 2**20  # bytes that are not counted: below, a limit is a matter of speed alone
-SMALLEST_CHUNK = 7  # features of the widest layer that are alive at once: gradients, copies, a layer's workspace
-FORWARD_FEATURES = 4  # of the widest layer in a pass without gradients
+BACKWARD_FEATURES = 7  # of the widest layer, alive at once in a backward pass: gradients, copies, a layer's workspace
+FORWARD_FEATURES = 4  # of the widest layer, alive at once in a forward pass without a graph
 
 
 def map_rows(x: Images, memory: int) -> int:
@@ -43,7 +45,7 @@ def effect_images(network: nn.Module, x: Images, effects: int, memory: int) -> t
 
 def is_large(x: Images) -> bool:
     """Whether one image may need so much that the limit must be checked before anything is computed."""
-    return len(x) > 0 and FEATURES * x[0].nbytes > NEGLIGIBLE
+    return len(x) > 0 and FEATURE_FACTOR * x[0].nbytes > NEGLIGIBLE
 
 
 def refuse_memory(least: int, memory: int, image_shape: Sequence[int]) -> NoReturn:
@@ -97,7 +99,7 @@ def measure_cost(network: nn.Module, x: Images, target: Target | None = None) ->
         for handle in handles:
             handle.remove()
     sizes.append(x[:1].nbytes)
-    least = sum(sizes) + SMALLEST_CHUNK * max(sizes)
+    least = sum(sizes) + BACKWARD_FEATURES * max(sizes)
     return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes), least, tuple(x.shape[1:]))
 
 
@@ -107,7 +109,10 @@ def images_per_pass(network: nn.Module, x: Images, target: Target | None, memory
 
 
 def check_gradients(networks: Iterable[nn.Module], x: Images, memory: int) -> None:
-    """Whether gradients at one image keep to the memory, in each of the networks."""
+    """Whether gradients at one image keep to the memory, in each of the networks.
+
+    Before anything is computed: a forward pass needs less, and its refusal would name a limit that is not enough.
+    """
     for network in networks:
         measure_cost(network, x).chunks(1, memory)
 
@@ -118,7 +123,7 @@ def forward_batch_size(network: nn.Module, x: Images, memory: int) -> int:
         least = FORWARD_FEATURES * (measure_cost(network, x).per_row // 4)
         if least > max(memory, NEGLIGIBLE):
             refuse_memory(least, memory, x.shape[1:])
-    return min(FORWARD_IMAGES, max(1, memory // (FEATURES * x[0].nbytes)))
+    return min(FORWARD_IMAGES, max(1, memory // (FEATURE_FACTOR * x[0].nbytes)))
 
 
 def gradient_targets(scores: Tensor, networks: int, widest: int, memory: int) -> int:

@@ -110,7 +110,7 @@ class ImplicitBiases:
         return None
 
     def after(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        self.recorded.follow("layer", args, out)
+        self.recorded.follow_axes("layer", args, out)
         found, outputs = self.pending.pop(layer), flatten_tensors(out)
         if any(value is not None and value.requires_grad for value in found):  # views of the inputs: no forward mode
             terms = [(value, value.detach()) for value in outputs] + [(v, -v.detach()) for v in found if v is not None]

@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate
 
 from dubium.attribution._autograd.nodes import MissingAttributeError, count_graph_numbers
 from dubium.attribution._biases import Bias, Layout, record_biases
-from dubium.attribution._budget import FEATURES, KEPT_DIVISOR, TOGETHER_ROWS, images_per_pass, map_rows
+from dubium.attribution._budget import FEATURE_FACTOR, KEPT_DIVISOR, TOGETHER_ROWS, images_per_pass, map_rows
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._gradients import (
     DifferentGraphsError,
@@ -66,7 +66,7 @@ class FullGradPass:
     def __init__(self, network: nn.Module, x: Images, *, spatial: bool = True) -> None:
         with record_biases(network, len(x), spatial=spatial) as recorded:
             self.leaf, self.output = forward_with_graph(network, x)
-        terms = recorded.with_input(self.leaf, self.output)
+        terms = recorded.terms_with_input(self.leaf, self.output)
         self.edges, self.biases = [edge for edge, _ in terms], [bias for _, bias in terms]
 
 
@@ -216,7 +216,7 @@ def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPass
     """Forward passes that serve for logits and relevance both: of as many networks as fit into the memory."""
     room, kept = memory // KEPT_DIVISOR, list[NetworkPasses]()
     for network in networks if len(x) else ():
-        if FEATURES * x.nbytes > room:
+        if FEATURE_FACTOR * x.nbytes > room:
             break
         size, passes = images_per_pass(network, x, None, memory), list[tuple[slice, FullGradPass]]()
         for start in range(0, len(x), size):

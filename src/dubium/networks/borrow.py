@@ -47,16 +47,16 @@ def borrow_networks(
     kinds: Sequence[Kind] = (),
     *,
     output: OutputChoice = None,
-    layers: bool = True,
-    gradients: bool = True,
+    needs_layers: bool = True,
+    needs_gradients: bool = True,
     pair: Pair | None = None,
 ) -> Iterator[tuple["BorrowedNetworks", Images]]:
     """Within, checked networks and images that autograd may save, both in at least float32.
 
     Args:
         output: what to take of a network's output.
-        layers: whether the networks' layers must be visible.
-        gradients: whether their logits must have a gradient at the image.
+        needs_layers: whether the networks' layers must be visible.
+        needs_gradients: whether their logits must have a gradient at the image.
         pair: two classes, if the networks' logits are to be of these alone.
     """
     if output is not None:
@@ -69,11 +69,11 @@ def borrow_networks(
         networks: Posterior = posterior if is_ensemble else as_posterior(posterior)  # type: ignore[assignment]
         check_posterior(networks, kinds)
         for index, network in enumerate(networks):
-            check_network(network, index, x, layers=layers)
-        half = x.dtype in (torch.float16, torch.bfloat16)
-        borrowed = BorrowedNetworks(networks, half, Findings(output, gradients, tuple(x.shape), pair))
+            check_network(network, index, x, needs_layers=needs_layers)
+        is_half = x.dtype in (torch.float16, torch.bfloat16)
+        borrowed = BorrowedNetworks(networks, is_half, Findings(output, needs_gradients, tuple(x.shape), pair))
         try:
-            yield borrowed, x.float() if half else x.clone() if x.is_inference() else x.detach()
+            yield borrowed, x.float() if is_half else x.clone() if x.is_inference() else x.detach()
         finally:
             for parameter in [reference() for reference in borrowed.frozen]:
                 if parameter is not None:
@@ -103,13 +103,13 @@ class Findings:
 
     Args:
         choice: what of a network's output to take.
-        gradients: whether the method needs the gradient of the logits at the image.
+        needs_gradients: whether the method needs the gradient of the logits at the image.
         x_shape: of all images, for error messages.
         pair: the two classes whose logits the networks hand on, instead of all.
     """
 
     choice: OutputChoice
-    gradients: bool
+    needs_gradients: bool
     x_shape: tuple[int, ...]
     pair: Pair | None = None
     checked: set[int] = field(default_factory=set)  # numbers of networks that have had their first pass
@@ -127,7 +127,7 @@ class BorrowedNetworks:
     """
 
     posterior: Posterior
-    half: bool
+    is_half_precision: bool
     findings: Findings
     frozen: list[ref[nn.Parameter]] = field(default_factory=list)
 
@@ -138,9 +138,9 @@ class BorrowedNetworks:
         for index, network in enumerate(self.posterior):
             own: nn.Module = getattr(network, "_orig_mod", network)
             parameters = list(own.parameters())
-            if self.half or any(tensor.is_inference() for tensor in (*parameters, *own.buffers())):
+            if self.is_half_precision or any(tensor.is_inference() for tensor in (*parameters, *own.buffers())):
                 own = copy_network(own, index)
-                own = own.float() if self.half else own
+                own = own.float() if self.is_half_precision else own
                 parameters = list(own.parameters())
             for parameter in parameters:
                 if parameter.requires_grad:
@@ -184,7 +184,7 @@ class LogitsNetwork(nn.Module):
         findings = self.findings
         if self.index in findings.checked:
             logits = self.logits(x)
-        elif not findings.gradients or x.requires_grad:
+        elif not findings.needs_gradients or x.requires_grad:
             logits = self.check_first_pass(x, x)
         else:  # a graph of one image tells; the others go without
             with torch.enable_grad():

@@ -4,7 +4,7 @@ from typing import NoReturn
 
 from torch import Tensor
 
-from dubium.checks import number
+from dubium.checks import count_text
 from dubium.errors import NetworkStateError, OutputError
 
 SAME = 1e-4  # of the largest logit: differences below are rounding
@@ -20,7 +20,7 @@ def refuse_output(logits: object, index: int, images: int) -> NoReturn:
     if logits.ndim != 2 or len(logits) != images:
         hint = " One logit an image: output='sigmoid'." if logits.shape == (images,) else ""
         raise OutputError(
-            f"Network {index} returned shape {tuple(logits.shape)} for {number(images, 'image')}; "
+            f"Network {index} returned shape {tuple(logits.shape)} for {count_text(images, 'image')}; "
             f"(B, K) = ({images}, K) is needed.{hint} Segmentation and regression are not supported yet."
         )
     if not logits.is_floating_point():

@@ -99,11 +99,11 @@ class Step:
     is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
     above: list["Step"] = field(default_factory=list)
     below: list["Step"] = field(default_factory=list)  # one for each edge
-    is_private: bool = False  # whether its gradient is of use only to the steps below, which may find it half done
-    # what a rule that was made earlier, of the step above, tells the rule of this one:
-    is_done: bool = False  # it does all that this one would do
-    may_overwrite: bool = False  # the gradient that it gives is new, and nobody else's
-    folded_norm: "Step | None" = None  # a BatchNorm that leaves its factors to this convolution
+    is_private: bool = False  # whether one step alone leads here, and nobody wants the gradient: rules may share work
+    # what the rule of the step above, which is made first, tells the rule of this one:
+    is_done: bool = False  # the rule above does the work of this step too
+    may_overwrite: bool = False  # the gradient that the rule above gives is a new tensor, which nobody else reads
+    folded_norm: "Step | None" = None  # a BatchNorm above that leaves its factors to this convolution
 
 
 def steps_between(root: Node, wanted: Collection[Node]) -> list[Step]:

@@ -96,13 +96,13 @@ def activation_rule(steps: Sequence[Step]) -> Rule | None:
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
         slopes = stack_networks([step.node(ones.expand(step.shape)) for step in steps], 0)  # not kept
-        return [gradient * as_convolutions_want(slopes)]
+        return [gradient * channels_last(slopes)]
 
     return rule
 
 
-def as_convolutions_want(features: Tensor) -> Tensor:
-    """Features (S, B, C, H, W) in the layout of convolutions' gradients; others as they are."""
+def channels_last(features: Tensor) -> Tensor:
+    """Features (S, B, C, H, W) in the memory layout of convolutions' gradients; others as they are."""
     if features.ndim != 5:
         return features
     return features.permute(1, 3, 4, 0, 2).contiguous().permute(3, 0, 4, 1, 2)
@@ -111,7 +111,7 @@ def as_convolutions_want(features: Tensor) -> Tensor:
 def relu_rule(steps: Sequence[Step]) -> Rule:
     if steps[0].is_done:
         return lambda gradient: [gradient]
-    out = as_convolutions_want(stack_networks([step.saved["result"] for step in steps], 0))
+    out = channels_last(stack_networks([step.saved["result"] for step in steps], 0))
     if steps[0].may_overwrite:
         return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0, grad_input=gradient)]
     return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0)]
@@ -131,8 +131,8 @@ def max_pooling_rule(steps: Sequence[Step]) -> Rule | None:
     places = stack_networks([step.saved["result1"] for step in steps], 0).flatten(3)
     values = features.flatten(3)
     relu.is_done = relu.name == RELU and relu.is_private
-    passes = (values.gather(3, places) > 0).to(values.dtype) if relu.is_done else values.new_ones(())
-    is_maximum = torch.zeros_like(values).scatter_(3, places, passes.expand_as(places)).view_as(features)
+    is_open = (values.gather(3, places) > 0).to(values.dtype) if relu.is_done else values.new_ones(())
+    is_maximum = torch.zeros_like(values).scatter_(3, places, is_open.expand_as(places)).view_as(features)
     size, shape = kernel[0], features.shape[1:]
     height, width = step.shape[2] * size, step.shape[3] * size
     is_maximum = is_maximum[..., :height, :width].permute(1, 3, 4, 0, 2)
