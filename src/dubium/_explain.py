@@ -10,7 +10,7 @@ from dubium._methods import choose_method
 from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_MEMORY, Context, report_nothing
 from dubium.attribution._prepared import predict_logits
-from dubium.checks import check_images, check_kinds, check_maps_finite, parse_memory
+from dubium.checks import check_images, check_kinds, parse_memory, refuse_maps
 from dubium.explanation import Explanation, assemble
 from dubium.networks.borrow import borrow_networks
 from dubium.networks.class_choice import check_class_names, check_pair
@@ -84,7 +84,8 @@ def explain(
         x,
     ):
         logits, maps, extras, used = chosen.attribute(networks, x, kinds, context)
-        check_maps_finite(maps, chosen.name)
+        if not maps.isfinite().all():
+            refuse_maps(maps, chosen.name)
         if chosen.uses_fullgrad and networks.findings.operations:
             warn_if_incomplete(networks, networks.findings.operations, x, context.memory)
     if class_names is not None:

@@ -3,6 +3,7 @@
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from typing import NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -97,8 +98,8 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
         own = (*module._parameters.values(), *module._buffers.values())
         if any(is_lazy(tensor) or (tensor is not None and tensor.is_meta) for tensor in own):
             raise NetworkStateError(
-                f"Without weights: {place(index, name, module)}. It is a lazy layer that has not seen a batch, or on "
-                "the meta device. Pass one batch through the network, or load its weights, first."
+                f"Without weights: {layer_text(index, name, module)}. It is a lazy layer that has not seen a batch, or "
+                "on the meta device. Pass one batch through the network, or load its weights, first."
             )
         tensors += [tensor for tensor in own if tensor is not None and tensor.is_floating_point()]
         if module.training:
@@ -132,15 +133,13 @@ def layer_text(index: int, name: str, module: nn.Module) -> str:
     return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
 
 
-def check_maps_finite(maps: Tensor, name: str) -> None:
-    """Whether all maps (B, ...) are numbers: autograd gives NaN where an operation has no finite slope."""
-    finite = maps.isfinite().flatten(1).all(1)
-    if not finite.all():
-        bad = (~finite).nonzero().flatten().tolist()
-        raise OutputError(
-            f"The maps of {name} are NaN or infinite for image {list_some(bad)}: a gradient in the networks is, as of "
-            "sqrt, norm or a division at 0. Give that operation a finite slope (an epsilon), or leave those images out."
-        )
+def refuse_maps(maps: Tensor, name: str) -> NoReturn:
+    """Maps (B, ...) of which some are not numbers: autograd gives NaN where an operation has no finite slope."""
+    bad = (~maps.isfinite().flatten(1).all(1)).nonzero().flatten().tolist()
+    raise OutputError(
+        f"The maps of {name} are NaN or infinite for image {list_some(bad)}: a gradient in the networks is, as of "
+        "sqrt, norm or a division at 0. Give that operation a finite slope (an epsilon), or leave those images out."
+    )
 
 
 def check_kinds(kinds: object) -> tuple[Kind, ...]:
