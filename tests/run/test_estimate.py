@@ -110,6 +110,17 @@ def test_ctrl_c_says_how_to_go_on(monkeypatch):
     assert "the same command goes on" in found.output
 
 
+def test_ctrl_c_promises_nothing_where_no_folder_was_named(tmp_path, monkeypatch):
+    def stop(*_args, **_kwargs):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("dubium.run.explain_dataset", stop)
+    found = CliRunner().invoke(app, ["uncertainty", "demo"])
+    assert (found.exit_code, "Nothing is kept; with --out FOLDER" in found.output) == (130, True)
+    found = CliRunner().invoke(app, ["uncertainty", "demo", "--out", str(tmp_path / "out")])
+    assert (found.exit_code, "the same command goes on from there" in found.output) == (130, True)
+
+
 def test_networks_given_in_python_take_the_size_that_is_said(tmp_path, fully_convolutional):
     data = [(torch.rand(3, 10, 12 + index), index) for index in range(2)]
 

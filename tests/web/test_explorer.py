@@ -114,6 +114,14 @@ def test_on_a_phone_the_result_comes_first_and_nothing_sticks_out(page):
     page.set_viewport_size({"width": 1280, "height": 1400})
 
 
+def test_on_a_phone_a_link_leads_to_the_images(page):
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.locator("#header a").click()
+    page.wait_for_function("document.querySelector('#pick').getBoundingClientRect().top < innerHeight")
+    page.evaluate("window.scrollTo(0, 0)")
+    page.set_viewport_size({"width": 1280, "height": 900})
+
+
 def test_another_kind_has_another_map(page):
     assert changes(page, lambda: page.get_by_label("aleatoric", exact=True).check())
 

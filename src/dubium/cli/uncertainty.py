@@ -1,5 +1,7 @@
 """`dubium uncertainty`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -67,7 +69,7 @@ def uncertainty(
         return
     with TemporaryDirectory() as temporary:
         folder = out or Path(temporary)
-        with own_folder(folder), stage_bars(quiet=json) as progress:
+        with say_what_is_lost(out), own_folder(folder), stage_bars(quiet=json) as progress:
             work = open_work(settings)
             if work.about["size_taken"] and not json:
                 say_size_taken(work)
@@ -82,3 +84,15 @@ def uncertainty(
             print(f"\n{count:,} image{'s' * (count != 1)} scored." + (f" Open {page}." if page else ""))
         if skipped := results.skipped():
             exit_with_skipped(skipped, quiet=json)
+
+
+@contextmanager
+def say_what_is_lost(out: Path | None) -> Iterator[None]:
+    """Ctrl-C where no folder was named: what every other command says would be wrong."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        if out is not None:
+            raise
+        typer.echo("dubium: stopped. Nothing is kept; with --out FOLDER the same command would go on.", err=True)
+        raise typer.Exit(130) from stopped

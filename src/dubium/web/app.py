@@ -26,10 +26,11 @@ OUTPUTS = [field.name for field in fields(Answer)]
 INSTANT = ("kind", "method", "relevance")  # a choice; sliders wait for the last of many changes
 SLIDERS = ("tau1", "tau2", "opacity", "smooth", "share", "sigma")
 AGE = 3600  # seconds that what a visitor left is kept
-HEADER = explorer_block(
-    '<h1>What makes it unsure?</h1><p class="lead">Pick or upload an image, and see which pixels raise the networks\' '
-    "doubt.</p>"
+HEADER = (
+    '<h1>What makes it unsure?</h1><p class="lead"><a href="#{}">Pick or upload an image</a>, and see which pixels '
+    "raise the networks' doubt.</p>"
 )
+"""With a link to where images are picked: on a phone that is below the results."""
 Components = dict[str, Any]
 """Gradio's components by the names of `Controls` and `Answer`."""
 
@@ -49,7 +50,8 @@ def build_explorer(session: Session, folder: Path) -> Any:
     """The page as Gradio Blocks; files to download are put into `folder`."""
     gr = import_gradio()
     with gr.Blocks(title="dubium", analytics_enabled=False, delete_cache=(AGE, AGE)) as page:
-        gr.HTML(HEADER, elem_id="header", padding=False)
+        header = explorer_block(HEADER.format("pick" if session.pictures else "upload"))
+        gr.HTML(header, elem_id="header", padding=False)
         components: Components = {"message": gr.HTML(alert(session.why_not), elem_id="message", padding=False)}
         components["item"] = gr.State(None, time_to_live=AGE)
         components["last"] = gr.State(None, time_to_live=AGE)
