@@ -85,5 +85,5 @@ def explain_dataset(
     )  # fmt: skip
     with own_folder(Path(out)):
         results = explain_work(open_work(settings, source_of(data), networks), out, progress=progress)
-        write_page(out)
+        write_page(results)
     return results

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from dubium.cli import app
 from dubium.cli._options import repeat_option_names
-from dubium.run import open_results
+from dubium.run import open_results, store
 from tests import piles
 
 COMMAND = Path(sys.executable).with_name("dubium")
@@ -59,6 +59,14 @@ def test_explain_writes_shards_and_a_page_from_which_the_page_can_be_made_again(
     assert json.loads(invoke("report", out, "--json", "--png").stdout)["images"] == 20
     assert (out / "index.html").read_text() == page
     assert len(list((out / "png").glob("*.png"))) == 4
+
+
+def test_a_command_checks_the_results_that_it_made_once(place, tmp_path, monkeypatch):
+    checked, check = [], store.check_shard
+    monkeypatch.setattr(store, "check_shard", lambda file: (checked.append(file), check(file)))
+    run = (place / "posterior", "--dataset", place / "images.npz", "--top", 2, "--png", "--out", tmp_path / "out")
+    invoke("explain", *run)
+    assert sorted(checked) == sorted((tmp_path / "out" / "results").glob("*.parquet"))
 
 
 def test_a_broken_file_is_named_and_counted_and_the_exit_code_is_1(place):

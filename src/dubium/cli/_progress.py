@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from time import monotonic
 from typing import Any
 
@@ -37,11 +38,13 @@ class RateColumn(ProgressColumn):
         return Text("" if speed is None else f"{speed:.3g}/s", style="progress.data.speed")
 
 
+@dataclass
 class ProgressLines:
     """A line about a stage as soon as it is seen to be long, and now and then, with the time that is left."""
 
-    def __init__(self, every: float = LINE_EVERY) -> None:
-        self.every, self.started, self.last = every, dict[str, tuple[float, float]](), dict[str, float]()
+    every: float = LINE_EVERY
+    started: dict[str, tuple[float, float]] = field(default_factory=dict)
+    last: dict[str, float] = field(default_factory=dict)
 
     def show(self, stage: str, done: int | float, total: int) -> None:
         now = monotonic()

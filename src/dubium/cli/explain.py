@@ -112,8 +112,8 @@ def explain(
             if work.about["size_taken"] and not json:
                 say_size_taken(work)
             results = explain_dataset(work, folder, fresh=fresh, engine=executor, progress=progress)
-        pictures = [str(path) for path in write_pngs(folder)] if png else []
-        page = write_page(folder, gallery=gallery)
+        pictures = [str(path) for path in write_pngs(results)] if png else []
+        page = write_page(results, gallery=gallery)
     count, explained, skipped = len(results), results.explained_count(), results.skipped()
     if json:
         counts = {"images": count, "explained": explained, "skipped": skipped}

@@ -74,7 +74,7 @@ def uncertainty(
             if work.about["size_taken"] and not json:
                 say_size_taken(work)
             results = explain_dataset(work, folder, fresh=fresh, progress=progress)
-            page = write_page(folder) if out else None
+            page = write_page(results) if out else None
         if json:
             for row in results.rows(pictures=False):
                 print_json(row_json(row))

@@ -38,7 +38,7 @@ KINDS_ALIKE = (
 
 
 def write_page(
-    folder: Path | str,
+    folder: Path | str | Results,
     *,
     gallery: int = GALLERY,
     title: str | None = None,
@@ -48,7 +48,7 @@ def write_page(
     """Write `folder/index.html` from `folder/results` alone.
 
     Args:
-        folder: a run's.
+        folder: a run's, or its results, which were checked when they were opened.
         gallery: images on the page.
         title: of the page.
         smooth: blur the maps in its pictures by so many of their pixels; what is stored stays as it is.
@@ -57,8 +57,9 @@ def write_page(
     Returns:
         The page's file.
     """
-    results, other = open_results(folder), None if beside is None else open_results(beside)
-    path = Path(folder) / FILE
+    results = folder if isinstance(folder, Results) else open_results(folder)
+    other = None if beside is None else open_results(beside)
+    path = results.folder / FILE
     write_atomically(path, run_page(results, gallery=gallery, title=title, smooth=smooth, beside=other))
     return path
 

@@ -9,7 +9,7 @@ from dubium.files import written_atomically
 from dubium.report.cards import likely_classes
 from dubium.report.pictures import row_image, row_overlay
 from dubium.run.row import Row
-from dubium.run.store import class_name, open_results
+from dubium.run.store import Results, class_name, open_results
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 FOLDER = "png"
 
 
-def write_pngs(folder: Path | str, *, most: int | None = None, smooth: float = 0.0) -> Iterator[Path]:
+def write_pngs(folder: Path | str | Results, *, most: int | None = None, smooth: float = 0.0) -> Iterator[Path]:
     """Draw image, maps, scores and probabilities of the explained images into `folder/png`.
 
     Args:
-        folder: a run's.
+        folder: a run's, or its results, which were checked when they were opened.
         most: draw so many of the most uncertain ones only.
         smooth: blur what is drawn by so many pixels of the map.
 
     Yields:
         Each file, when it is there.
     """
-    results = open_results(folder)
+    results = folder if isinstance(folder, Results) else open_results(folder)
     names = results.about.get("classes")
     count = results.explained_count() if most is None else most
     ranks = results.ranks(results.about["settings"]["kinds"][0], count) if results.explained else {}
     for row in results.rows(results.explained):
         if row.id not in ranks:
             continue
-        path = Path(folder) / FOLDER / f"{ranks[row.id]:04}-{file_stem(row)}.png"
+        path = results.folder / FOLDER / f"{ranks[row.id]:04}-{file_stem(row)}.png"
         with written_atomically(path) as beside:
             row_figure(row, names, prediction_text(row, names), smooth=smooth).savefig(beside, format="png")
         yield path
