@@ -153,13 +153,13 @@ def maps_html(row: Row, smooth: float = 0.0) -> str:
 
 def lowering_html(row: Row, size: tuple[int, int], smooth: float = 0.0) -> str:
     """What lowers the doubt, by kind, folded: most readers look for what raises it."""
-    figures = []
-    for kind, values in drawn_maps(lowering_row(row), smooth).items():
+    figures, drawn = [], drawn_maps(lowering_row(row), smooth)
+    for kind, values in drawn.items():
         stage = stage_html(
             size, map_element(values, size, f"What lowers {kind} uncertainty over image {row.id}"), under=True
         )
         figures.append(f'<figure class="{kind}">{stage}<figcaption>lowers {kind}</figcaption></figure>')
-    maps = maps_row(figures, size)
+    maps = maps_row(figures, size, has_contrast={"aleatoric", "epistemic"} <= drawn.keys())  # in the columns above
     return f'<details class="lowering"><summary>What lowers the doubt</summary>{maps}</details>'
 
 
