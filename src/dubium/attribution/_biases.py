@@ -1,11 +1,11 @@
-"""The biases of a forward pass: what each is, where in the graph it acts, and where in the image it lies.
+"""The biases of a forward pass: which modules have one, what it is, and where in the graph it acts.
 
 Every layer is `f(v) = J_f(v) v + b`. For convolutions, BatchNorm and dense layers b is a parameter or follows from
 some; for a layer that is not positively homogeneous (GELU, GroupNorm, ...) it is implicit: `b = f(v) - J_f(v) v`.
 The input counts as a bias of its own: its term is gradient times input.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 
 from dubium.attribution._autograd.nodes import is_copy, leads_around
 from dubium.attribution._implicit import ImplicitBiases
+from dubium.attribution._layouts import CHANNELS, CHANNELS_FIRST, DENSE, Layout, Layouts
 from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
 from dubium.posteriors.mc_dropout import FixedDropout
@@ -30,37 +31,6 @@ HOMOGENEOUS = (
     *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.Identity, nn.Flatten, nn.Unflatten, nn.Upsample, nn.PixelShuffle),
     *(_DropoutNd, _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd),
 )
-
-PERMUTING = frozenset(["permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims"])
-RESHAPING = frozenset(
-    [
-        *("view", "reshape", "unflatten", "flatten", "expand", "unsqueeze", "squeeze", "__getitem__", "chunk", "split"),
-        *("matmul", "bmm", "einsum", "scaled_dot_product_attention", "softmax", "dropout"),
-    ]
-)
-DENSE, CHANNELS = "linear", "layer of channels"
-CHANNELS_FIRST_ALWAYS = frozenset([CHANNELS, "conv2d", "batch_norm", "group_norm", "instance_norm"])
-
-
-PREFIX_TOKENS = 5  # at most: a class token and four registers, or a class and a distillation token
-
-Size = tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Layout:
-    """Where the numbers of a feature (B, ...) lie in the image: the axes of its place, all others are channels.
-
-    They are two axes, or one axis of tokens that make a grid, behind a prefix of tokens that have no place.
-    """
-
-    axes: tuple[int, ...]  # counted after the batch
-    grid: Size | None = None
-    prefix: int = 0
-    merged: int = 0  # images whose channels are side by side in a batch of one, (1, B * C, h, w)
-
-
-CHANNELS_FIRST, CHANNELS_LAST = Layout((1, 2)), Layout((0, 1))
 
 
 @dataclass(frozen=True)
@@ -88,44 +58,20 @@ class RecordedBiases:
     With `spatial`, only those that have a place in the image; otherwise all, and the pass is of one image.
     """
 
-    images: int
+    layouts: Layouts
     spatial: bool
     terms: list[tuple[GradientEdge, Bias]] = field(default_factory=list)
     standardised: list[Standardised] = field(default_factory=list)
-    sizes: dict[Size, None] = field(default_factory=dict)  # of feature maps, the latest first
-    channels_last: dict[int, Tensor] = field(default_factory=dict)  # by identity; kept alive, so that it is identity
-    batch_moved: dict[int, Tensor] = field(default_factory=dict)  # with a first axis that is not the batch
-
-    def layout(self, out: Tensor) -> Layout | None:
-        """The layout of a feature (B, ...), given the sizes of the feature maps that the network has made so far.
-
-        (B, C, h, w) and (B, h, w, C) are feature maps. (B, N, D), (B, heads, N, D) and (B, N, heads, D) are tokens if
-        some feature map has N pixels, or up to five fewer: those in front are class tokens and registers. A matrix of
-        attention, (B, heads, N, N), lies where its keys are: there the values are that it weighs.
-        """
-        shape, channels_last = out.shape, id(out) in self.channels_last
-        if out.ndim == 4 and len(out) == 1 < self.images and out.shape[1] % self.images == 0:
-            return Layout((1, 2), merged=self.images)  # a convolution by weights of each image's own
-        if out.ndim < 3 or len(out) != self.images or id(out) in self.batch_moved:
-            return None
-        if out.ndim == 4 and (channels_last or shape[2:] in self.sizes):
-            return CHANNELS_LAST if channels_last else CHANNELS_FIRST
-        for axis in {3: (1,), 4: (3, 2, 1) if shape[-1] == shape[-2] else (2, 1)}.get(out.ndim, ()):
-            for prefix in range(PREFIX_TOKENS + 1):
-                for size in self.sizes:
-                    if size[0] * size[1] > 1 and shape[axis] == size[0] * size[1] + prefix:
-                        return Layout((axis - 1,), size, prefix)
-        return CHANNELS_FIRST if out.ndim == 4 else None
 
     def is_wanted(self, out: Tensor) -> bool:
-        return out.is_floating_point() and (not self.spatial or self.layout(out) is not None)
+        return out.is_floating_point() and (not self.spatial or self.layouts.find(out) is not None)
 
     def add(self, out: Tensor, value: Tensor, *, last: bool = False) -> None:
         """A bias that acts at a tensor of the graph: of its channels, or of its shape."""
         if last and out.ndim == 4:
-            self.channels_last[id(out)] = out
+            self.layouts.channels_last[id(out)] = out
         if out.requires_grad and out.is_floating_point():
-            layout, implicit = self.layout(out), value.shape == out.shape
+            layout, implicit = self.layouts.find(out), value.shape == out.shape
             if layout is not None or not self.spatial:
                 self.terms.append((get_gradient_edge(out), Bias(value, -1 if last else 1, layout, implicit)))
 
@@ -133,52 +79,14 @@ class RecordedBiases:
         """A hook after layers whose bias is a parameter, or follows from some, or is none."""
         dense, has_channels = isinstance(layer, nn.Linear), isinstance(layer, (*LINEAR, _BatchNorm))
         if isinstance(layer, Normalise):
-            if out.requires_grad and len(out) == self.images:
+            if out.requires_grad and len(out) == self.layouts.images:
                 self.standardised.append(Standardised(layer, args[0], out))
         else:
-            self.follow_axes(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
+            self.layouts.follow(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
         if has_channels:
             value = batch_norm_shift(layer) if isinstance(layer, _BatchNorm) else layer.bias
             if isinstance(value, Tensor):
                 self.add(out, value.detach(), last=dense)
-
-    def follow_axes(self, name: str, inputs: Sequence[Any], out: Any) -> None:
-        """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
-        if self.images > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
-            self.follow_batch(name, inputs, out)
-        if not isinstance(out, Tensor) or out.ndim != 4 or len(out) != self.images:
-            return
-        given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
-        if given is None or name in RESHAPING:
-            return
-        permutes = is_permutation(name, given, out)
-        if permutes:
-            moves_last = given.shape[1] == out.shape[3] and given.shape[2:] == out.shape[1:3]
-            last = moves_last and given.shape[2:] in self.sizes and id(given) not in self.channels_last
-        else:
-            last = id(given) in self.channels_last and name not in CHANNELS_FIRST_ALWAYS
-        if last:
-            self.channels_last[id(out)] = out
-        elif not permutes and name != DENSE:
-            size = (out.shape[2], out.shape[3])
-            if next(iter(self.sizes), None) != size:
-                self.sizes.pop(size, None)
-                self.sizes = {size: None, **self.sizes}
-
-    def follow_batch(self, name: str, inputs: Sequence[Any], outputs: Any) -> None:
-        """Note tensors whose first axis is not that of the batch, but may be as long: (N, B, D) of N = B tokens."""
-        given = [value for value in inputs if isinstance(value, Tensor) and value.ndim > 2 and value.requires_grad]
-        for out in outputs if isinstance(outputs, tuple | list) else [outputs]:
-            if not given or not isinstance(out, Tensor) or out.ndim < 3:
-                continue
-            before = given[0]
-            is_moved = any(id(value) in self.batch_moved for value in given)
-            if is_permutation(name, before, out):
-                is_moved = is_moved != (before.stride(0) != out.stride(0))
-            elif out.ndim < before.ndim or (out is not outputs and out.shape != before.shape):
-                is_moved = False  # an element of the first axis; the weights of an attention
-            if is_moved:
-                self.batch_moved[id(out)] = out
 
     def terms_with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
         """All biases, and first the images as the network itself sees them: after a normalisation of ours.
@@ -208,14 +116,6 @@ class RecordedBiases:
         return not leads_around(output, leaf, [s.out for s in self.standardised])
 
 
-def is_permutation(name: str, given: Tensor, out: Tensor) -> bool:
-    """Whether an operation or layer gives the same axes in another order; a layer is known by strides in one place."""
-    if name in PERMUTING or given.data_ptr() != out.data_ptr():
-        return name in PERMUTING
-    axes, moved = ([*zip(value.stride(), value.shape, strict=True)] for value in (given, out))
-    return axes != moved and sorted(axes) == sorted(moved)
-
-
 @contextmanager
 def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[RecordedBiases]:
     """Within the block, a forward pass of the network records each bias with the place of its gradient.
@@ -223,9 +123,11 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
     Layers whose function is known, and innermost modules of any kind, have one bias each. What happens outside of them
     is recorded operation by operation.
     """
-    recorded = RecordedBiases(images, spatial)
+    recorded = RecordedBiases(Layouts(images), spatial)
     closed, has_operations = closed_layers(network)
-    operations = OperationRecorder(recorded.is_wanted, recorded.add, recorded.follow_axes) if has_operations else None
+    operations = (
+        OperationRecorder(recorded.is_wanted, recorded.add, recorded.layouts.follow) if has_operations else None
+    )
     implicit = ImplicitBiases(recorded)
     handles: list[RemovableHandle] = []
     for layer, has_known_bias in closed.items():  # next to the layer: a user's hooks are operations before and after

@@ -110,7 +110,7 @@ class ImplicitBiases:
         return None
 
     def after(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        self.recorded.follow_axes("layer", args, out)
+        self.recorded.layouts.follow("layer", args, out)
         found, outputs = self.pending.pop(layer), flatten_tensors(out)
         if any(value is not None and value.requires_grad for value in found):  # views of the inputs: no forward mode
             terms = [(value, value.detach()) for value in outputs] + [(v, -v.detach()) for v in found if v is not None]
@@ -119,4 +119,4 @@ class ImplicitBiases:
         # a plain LayerNorm over one axis works on (B, H, W, C); its subclasses for images move the axes themselves
         norms_last = type(layer) is nn.LayerNorm and len(layer.normalized_shape) == 1
         for value, bias in terms:
-            self.recorded.add(value, bias, last=norms_last or id(value) in self.recorded.channels_last)
+            self.recorded.add(value, bias, last=norms_last or id(value) in self.recorded.layouts.channels_last)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
 from dubium.attribution._autograd.nodes import MissingAttributeError, count_graph_numbers
-from dubium.attribution._biases import Bias, Layout, record_biases
+from dubium.attribution._biases import Bias, record_biases
 from dubium.attribution._budget import FEATURE_FACTOR, KEPT_DIVISOR, TOGETHER_ROWS, images_per_pass, map_rows
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._gradients import (
@@ -21,6 +21,7 @@ from dubium.attribution._gradients import (
     reduced_gradients,
     split_images,
 )
+from dubium.attribution._layouts import Layout
 from dubium.attribution._prepared import (
     ClassMaps,
     ClassWeights,
