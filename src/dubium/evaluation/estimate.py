@@ -30,7 +30,7 @@ CANDIDATES = 32  # images that the trials choose from
 MAP_BYTES = 4  # of a pixel
 
 
-class Cost(NamedTuple):
+class TrialCost(NamedTuple):
     """Of a trial."""
 
     seconds: float
@@ -80,13 +80,13 @@ def estimate_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", 
     )
 
 
-def time_trial(evaluate: Callable[[Evaluation, Any], Any], evaluation: Evaluation, options: Any) -> Cost:
+def time_trial(evaluate: Callable[[Evaluation, Any], Any], evaluation: Evaluation, options: Any) -> TrialCost:
     """Run a protocol on a few images, and throw away what it writes."""
     with TemporaryDirectory() as temporary:
         start = perf_counter()
         evaluate(replace(evaluation, out=Path(temporary)), options)
         seconds = perf_counter() - start
-        return Cost(seconds, sum(file.stat().st_size for file in Path(temporary).rglob("*") if file.is_file()))
+        return TrialCost(seconds, sum(file.stat().st_size for file in Path(temporary).rglob("*") if file.is_file()))
 
 
 def seconds_a_score(evaluation: Evaluation) -> float:

@@ -9,10 +9,10 @@ from typing import Any
 
 from dubium.data.samples import GIVEN
 from dubium.errors import FileFormatError
+from dubium.evaluation.overview import is_control
 from dubium.evaluation.summary import read_summary
 from dubium.files import write_atomically
 from dubium.reading import read_regular_file
-from dubium.registry import CONTROLS
 from dubium.report.interval_chart import interval_chart
 from dubium.report.page import FILE, html_document, page_header
 from dubium.report.summary import panel_html
@@ -60,19 +60,19 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
         title = title or f"{summary['protocol'].capitalize()}: which method finds the doubt?"
         compared = summary["comparisons"]
         body = [
-            page_header(title, escape(lead_text(summary)), []),
+            page_header(title, escape(lead_about_methods(summary)), []),
             "<main><h2>Results</h2>",
             f'<div class="plots">{"".join(metric_panel(summary, name) for name in shown_metrics(summary))}</div>',
             "".join(f"<p>{escape(str(note))}</p>" for note in summary["notes"]),
-            folded("All numbers", html_table(["", *metric_names(summary)], result_cells(summary))),
-            folded(
+            details_html("All numbers", html_table(["", *metric_names(summary)], result_cells(summary))),
+            details_html(
                 f"Differences between methods: {sum(one['p_holm'] < LEVEL for one in compared)} of {len(compared)} are "
                 f"significant (p < {LEVEL} after Holm's correction)",
                 html_table(["metric", "", "difference", "p (Holm)", "effect"], map(comparison_cells, compared)),
             ),
             "<h2>Figures</h2>",
             figures_html(folder, summary["protocol"]),
-            folded("Settings and versions", f"<pre>{escape(settings_text(summary))}</pre>"),
+            details_html("Settings and versions", f"<pre>{escape(settings_text(summary))}</pre>"),
             "</main>",
         ]
     except FileFormatError:
@@ -85,7 +85,7 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
     return folder / FILE
 
 
-def lead_text(summary: Mapping[str, Any]) -> str:
+def lead_about_methods(summary: Mapping[str, Any]) -> str:
     """The protocol's question, and on what it was asked."""
     settings = summary["settings"]
     parts = [QUESTIONS.get(summary["protocol"], "")]
@@ -113,7 +113,7 @@ def metric_panel(summary: Mapping[str, Any], metric: str) -> str:
     return panel_html(metric, words.strip(), interval_chart(rows, metric))
 
 
-def folded(summary: str, content: str) -> str:
+def details_html(summary: str, content: str) -> str:
     return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
@@ -137,10 +137,6 @@ def result_cells(summary: Mapping[str, Any]) -> list[list[str]]:
 def method_name(label: str) -> str:
     """A method's label, with a word where it is a control."""
     return f"{label} (control)" if is_control(label) else label
-
-
-def is_control(label: str) -> bool:
-    return label.partition(":")[0] in CONTROLS
 
 
 def interval_text(found: Mapping[str, float]) -> str:
