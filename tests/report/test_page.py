@@ -1,4 +1,5 @@
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from dubium.evaluation import calibration_error
 from dubium.evaluation.ranks import rank_correlation
 from dubium.ranking import most_uncertain
 from dubium.report import write_page, write_pngs
-from dubium.report.compare import write_comparison
+from dubium.report.compare import comparison_card, write_comparison
 from dubium.report.summary import summarise_results
 from dubium.run import Settings, explain_dataset, open_results, open_work
 from tests import piles
@@ -156,6 +157,14 @@ def test_two_methods_are_shown_side_by_side(out, tmp_path):
     assert agreement.same_prediction == 1
     assert agreement.scores["epistemic"] == pytest.approx(1)
     assert -1 <= agreement.maps["epistemic"] < 1
+
+
+def test_votes_that_differ_by_rounding_alone_are_shown_once(out):
+    row = next(iter(open_results(out / "a").rows(open_results(out / "a").explained)))
+    rounded = replace(row, members=row.members + np.float32(1e-6))
+    other = replace(row, members=1 - row.members)
+    cards = [comparison_card(row, one, ("a", "b"), str, 1.0) for one in (rounded, other)]
+    assert [card.count('<div class="votes"') for card in cards] == [1, 2]
 
 
 def test_long_names_of_two_sides_become_letters_that_the_page_explains(out, tmp_path):

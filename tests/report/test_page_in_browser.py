@@ -157,3 +157,15 @@ def test_a_long_file_name_does_not_squeeze_the_prediction(out, open_page, tmp_pa
     assert origin["y"] >= heading["y"] + heading["height"] - 1
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     assert "1 image was shown to" in page.locator(".lead").first.inner_text()
+
+
+def test_of_many_cards_an_address_still_opens_on_its_image(out, open_page):
+    settings = Settings({"run": str(out / "posterior")}, {"dataset": piles.arrays(out / "many.npz", 60)}, method="grad")
+    explain_dataset(open_work(settings), out / "many")
+    address = write_page(out / "many").as_uri()
+    page = open_page(f"{address}#image-59")
+    page.wait_for_timeout(300)
+    assert page.locator(".gallery.many .card").count() == 60
+    top, bottom = page.eval_on_selector("#image-59", "e => [e.getBoundingClientRect().top, innerHeight]")
+    assert 0 <= top < bottom
+    assert page.locator("#image-59 .epistemic .stage img").is_visible()

@@ -38,7 +38,7 @@ def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED
         table.add_row(
             f"#{row.id}" if row.path is None else PurePath(row.path).name,
             class_name(names, row.prediction),
-            f"{row.probs[row.prediction]:.0%}",
+            f"{(sure := row.probs[row.prediction]):.{int(0 < sure < 0.01)}%}",
             f"[{mark}]{label}[/{mark}]" if mark else label,
             *(f"{score:.3f}" for score in row.scores().values()),
             votes + (" …" if len(row.members) > 9 else ""),

@@ -42,6 +42,7 @@ CONTRAST = (
     "The contrast shows where one kind has more of its doubt than the other, and how much of the two maps is the same "
     "picture."
 )
+MANY = 40  # cards from which on those that nobody looks at are not laid out
 CLICK = '<span class="needs-script"> Click a map to see it large, beside its image.</span>'
 LARGER = (
     '<dialog id="larger" aria-label="The image beside its map"><form method="dialog"><button>close</button></form>'
@@ -80,7 +81,7 @@ def gallery_html(cards: Sequence[str], lead: str, sort: str = "") -> str:
     return (
         f'<h2 id="gallery">Image by image</h2><p class="lead">{lead}{CLICK}</p>'
         f'<div class="controls">{sort}{mistakes}{TOTAL}{OUTLINES}{FADE}{SCALE}{CONTRAST_SCALE}</div>'
-        f'<div class="gallery">{"".join(cards)}</div>{LARGER}'
+        f'<div class="gallery{" many" * (len(cards) > MANY)}">{"".join(cards)}</div>{LARGER}'
     )
 
 
@@ -124,7 +125,7 @@ def card_html(row: Row, title: str, maps: str, words: str, data: str = "") -> st
 
 def prediction_html(row: Row, name: Namer) -> str:
     """What the networks say together, and whether it is so."""
-    says = f"{escape(name(row.prediction))}, {row.confidence:.0%}".replace("%", " %")
+    says = f"{escape(name(row.prediction))}, {percent(row.confidence)}"
     if row.label is None:
         return says
     if row.label == row.prediction:
@@ -174,7 +175,7 @@ def votes_html(row: Row, name: Namer) -> str:
         rows.append(
             f'<div class="vote" role="img" aria-label="{label}"><span title="{called}">{called}</span>'
             f'<span class="track"><i style="width:{100 * row.probs[k]:.1f}%"></i>{ticks}</span>'
-            f"<span>{row.probs[k]:.0%}</span></div>".replace("%</span>", " %</span>")
+            f"<span>{percent(float(row.probs[k]))}</span></div>"
         )
     width = min(14, 1 + max(len(name(k)) for k in classes))
     return f'<div class="votes" style="--label:{width}ch">{"".join(rows)}</div>'
@@ -225,4 +226,9 @@ def places_text(row: Row, kind: str) -> str:
 
 
 def percent(part: float) -> str:
-    return f"{part:.0%}".replace("%", " %")
+    """With a decimal below 1 %, as a thousand classes have it.
+
+    >>> percent(0.41), percent(0.0013), percent(0.0)
+    ('41 %', '0.1 %', '0 %')
+    """
+    return f"{part:.{int(0 < part < 0.01)}%}".replace("%", " %")

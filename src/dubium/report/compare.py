@@ -29,6 +29,7 @@ from dubium.run.store import Results, class_name, open_results
 from dubium.types import KINDS
 
 SHORT = 24  # letters of a name that fits into a title
+ROUNDING = 1e-4  # of probabilities that the same networks give in batches of other sizes
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def accuracy_panel(names: tuple[str, str], summaries: tuple[RunSummary, RunSumma
 
 def comparison_card(a: Row, b: Row, names: tuple[str, str], name: Callable[[int], str], most: float) -> str:
     """One image: each side's maps in a line, and the votes below, once if they are the same."""
-    same = bool(np.array_equal(a.members, b.members))
+    same = a.members.shape == b.members.shape and bool(np.allclose(a.members, b.members, atol=ROUNDING))
     sides = []
     for letter, side, row in zip("AB", names, (a, b), strict=True):
         heading, maps = f"<p><b>{letter if side == letter else f'{letter}: {escape(side)}'}</b>", maps_html(row)
