@@ -18,7 +18,7 @@ from dubium.types import Images, Target
 
 CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk of a small network has so many bytes, of a large one so many rows
 KEPT_DIVISOR = 4  # a quarter of the memory is for graphs of forward passes that are kept until their maps are wanted
-FORWARD_IMAGES = 64  # in a plain forward pass
+FORWARD_IMAGES = 64  # in a forward pass without a graph
 FEATURE_FACTOR = (
     128  # a forward pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
 )
@@ -118,7 +118,7 @@ def check_gradients(networks: Iterable[nn.Module], x: Images, memory: int) -> No
 
 
 def forward_batch_size(network: nn.Module, x: Images, memory: int) -> int:
-    """Images in a plain forward pass; for images that may need much, it is checked that one keeps to the memory."""
+    """Images in a forward pass without a graph; where one may need much, it is checked that it keeps to the memory."""
     if is_large(x):
         least = FORWARD_FEATURES * (measure_cost(network, x).per_row // 4)
         if least > max(memory, NEGLIGIBLE):

@@ -1,7 +1,8 @@
 """Autograd's graph, as far as it leads from an output to the places where gradients are wanted.
 
 The only module that reads the attributes by which torch shows what is in a node. Where a version of torch does not have
-one, `MissingAttributeError` is raised, and callers leave the node, or the whole graph, to autograd itself.
+what a rule needs, the step is not readable, and is left to autograd itself. Where it does not show the graph,
+`MissingAttributeError` is raised, and callers leave the whole graph to autograd.
 """
 
 import math
