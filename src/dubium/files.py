@@ -22,6 +22,7 @@ from typing import Any
 
 from dubium.errors import FolderInUseError, OptionError
 
+LONGEST = 150  # bytes of a name; file systems take 255, and `written_atomically` adds some
 LOCK = ".dubium-lock"
 PART = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.part")  # what `written_atomically` leaves when it is killed
 BEYOND = 2**30  # the byte that Windows locks: others must be able to read those before it
@@ -54,6 +55,11 @@ def write_atomically(path: Path | str, content: bytes | str) -> None:
     """Write `content` (text as UTF-8) so that a crash leaves the old file or the new one."""
     with written_atomically(path) as beside:
         beside.write_bytes(content.encode() if isinstance(content, str) else content)
+
+
+def short_file_name(name: str) -> str:
+    """The end of a name, if it is so long that no file could be called so with a number before it."""
+    return name.encode(errors="replace")[-LONGEST:].decode(errors="ignore")
 
 
 def write_json(path: Path | str, value: object) -> None:

@@ -81,6 +81,8 @@ def check_rows(table: pa.Table) -> None:
         check_probabilities(there)
     if "label" in there and (pc.min(there["label"]).as_py() or 0) < 0:
         raise ValueError("a label below 0")
+    if "path" in there and any("\0" in path for path in there["path"].to_pylist() if path is not None):
+        raise ValueError("a path that no file has")
     if {"height", "width"} <= there.keys():
         check_sizes(there)
     if "regions" in there:

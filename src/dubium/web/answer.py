@@ -11,9 +11,11 @@ import numpy as np
 import torch
 from PIL import Image
 
-from dubium.errors import DubiumError, OptionError
+from dubium.errors import DubiumError, OptionError, lookup
 from dubium.explanation import Explanation
 from dubium.figures import overlay, smooth_map, smooth_words
+from dubium.files import short_file_name
+from dubium.kinds import KINDS
 from dubium.report.summary import Number
 from dubium.run.sources import Item
 from dubium.run.store import Array
@@ -85,18 +87,21 @@ def answer_controls(session: Session, folder: Path, controls: Controls) -> Answe
         folder: for files to download.
         controls: what the visitor has set.
     """
-    item, last, choice = controls.item, controls.last, controls.choice()
+    item, last = controls.item, controls.last
     if controls.message:
         return message_alone()  # of the image before, which is not what was asked for
     if item is None:  # never chosen, or so long ago that it is forgotten
         return message_alone(alert("Pick or upload an image first."))
     try:
         check_ranges(controls)
+        choice = controls.choice()
         if last is None or last.choice != choice or not is_same_item(last.item, item):
             last = Shown(item, choice, explain_item(session, item, choice), explain_beside(session, item, choice, last))
         return show_explanation(session, folder, last, controls)
     except DubiumError as error:
         return message_alone(alert(str(error)))
+    except OSError as error:  # a full disk
+        return message_alone(alert(f"The files to download cannot be written: {error.strerror or 'unknown reason'}."))
     except (RuntimeError, MemoryError) as error:
         return message_alone(alert(f"The networks cannot work on this image: {error}"))
 
@@ -122,6 +127,7 @@ def check_ranges(controls: Controls) -> None:
         value = getattr(controls, name)
         if not isinstance(value, int | float) or not low <= value <= high:
             raise OptionError(f"{name} is {str(value)[:50]}; expected a number from {low:g} to {high:g}.")
+    lookup("kind of uncertainty", dict.fromkeys(KINDS), controls.kind)
 
 
 def show_explanation(session: Session, folder: Path, shown: Shown, controls: Controls) -> Answer:
@@ -150,7 +156,7 @@ def is_same_item(a: Item, b: Item) -> bool:
 
 def item_name(item: Item) -> str:
     """The image's file without its ending, or its number."""
-    return Path(item.path).stem if item.path else str(item.id)
+    return short_file_name(Path(item.path).stem) if item.path else str(item.id)
 
 
 def write_downloads(folder: Path, name: str, pixels: Any, array: Array) -> tuple[Path, Path]:

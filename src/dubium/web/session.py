@@ -19,6 +19,7 @@ from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.explanation import Explanation
 from dubium.registry import AUTO, RECOMMENDED, RELEVANCE_PATHS, UA_BACKPROP, method_names
 from dubium.run.settings import Settings
+from dubium.run.shard_checks import check_whole_about
 from dubium.run.sources import ImageSource, Item, open_source
 from dubium.run.store import Row, class_name, open_results
 from dubium.run.work import (
@@ -92,7 +93,11 @@ def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> S
     """A session on a run's results; without the code that built its networks, the stored maps are shown."""
     results = open_results(folder)
     about = results.about
-    settings = Settings.from_json(about["settings"])
+    check_whole_about(about, folder)
+    try:
+        settings = Settings.from_json(about["settings"])
+    except (DubiumError, TypeError) as error:
+        raise FileFormatError(f"The results in {folder} have settings that no run has: {error}") from error
     named, why_not = posterior or settings.posterior, ""
     if posterior is None and {"factory", "architecture"} & named.keys():
         code = named.get("factory") or named.get("architecture")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePath
 
+from dubium.files import short_file_name
 from dubium.run.row import RegionRow, Row, regions_of_row
 from dubium.run.store import Results, class_name
 
@@ -33,4 +34,4 @@ class ExportRegions:
 
 def image_file_name(row: Row) -> str:
     """What an image is called in other tools: its file's name, with its number in front where there is no file."""
-    return f"{row.id:06}.png" if row.path is None else f"{row.id:06}-{PurePath(row.path).name}"
+    return f"{row.id:06}.png" if row.path is None else f"{row.id:06}-{short_file_name(PurePath(row.path).name)}"

@@ -32,7 +32,7 @@ def write_review(regions: ExportRegions, path: Path) -> int:
 
 def plain_cell(value: Any) -> Any:
     """A cell that no spreadsheet takes for a formula: file names come from anywhere."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r", "\n")) else value
 
 
 def review_line(regions: ExportRegions, row: Row) -> dict[str, Any]:
