@@ -18,6 +18,7 @@ from dubium.report.pictures import edge_runs, outline_path
 from dubium.report.what_to_do import review_rows
 from dubium.run import Settings, explain_dataset, open_results, open_work
 from dubium.run.row import mask_from_counts, regions_of_row
+from dubium.run.shard import open_shard
 from tests import piles
 
 
@@ -140,6 +141,30 @@ def test_a_file_that_is_no_image_is_not_copied(out, tmp_path):
 @pytest.mark.parametrize(("given", "written"), [("=1+1.png", "'=1+1.png"), ("@a", "'@a"), ("a=1", "a=1"), (-0.5, -0.5)])
 def test_no_cell_is_a_formula(given, written):
     assert plain_cell(given) == written
+
+
+def with_paths(out, folder, path):
+    """Somebody else's results, whose images have this path."""
+    results = open_results(out / "a")
+    with open_shard(folder / "results" / "explained-00000.parquet", results.about) as shard:
+        for row in results.rows(results.explained):
+            shard.add(replace(row, path=path))
+    return folder
+
+
+@pytest.mark.parametrize("to", ["coco", "csv", "png", "fiftyone"])
+@pytest.mark.parametrize("path", ["a" * 3000, "\u00e9" * 300, "/", "..", "../../x.png", "/etc/passwd", "a\n=1"])
+def test_paths_of_somebody_elses_results_name_no_other_file(to, path, out, tmp_path):
+    _, count = write_export(with_paths(out, tmp_path / "run", path), to, tmp_path / "written" / "out")
+    assert count > 0
+    assert {file.name for file in tmp_path.iterdir()} == {"run", "written"}
+    assert {file.name for file in (tmp_path / "written").iterdir()} == {"out"}
+    assert not any(b"root:" in file.read_bytes() for file in (tmp_path / "written").rglob("*") if file.is_file())
+
+
+def test_a_path_with_a_zero_byte_is_refused(out, tmp_path):
+    with pytest.raises(errors.FileFormatError, match=r"explained-00000\.parquet.*a path that no file has"):
+        write_export(with_paths(out, tmp_path, "a\0b"), "png")
 
 
 def test_the_command_writes_and_says_what(out):

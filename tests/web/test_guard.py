@@ -1,6 +1,7 @@
 """Which requests are answered, and what the page says about uploads and numbers that it refuses."""
 
 import asyncio
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -108,6 +109,22 @@ def test_an_unknown_method_or_a_refused_upload_leaves_no_other_result(session, t
     assert (found.view, found.facts) == ("", "")
     refused = a.answer_controls(session, tmp_path, a.Controls(item, None, *CONTROLS, message="refused"))
     assert (refused.message, refused.view, refused.npy) == (None, "", "")
+
+
+@pytest.mark.parametrize(("place", "value"), [*((at, "x") for at in range(3)), *((at, 10**400) for at in range(3, 9))])
+def test_values_that_no_control_has_are_refused_and_nothing_stays_shown(session, tmp_path, place, value):
+    values = [value if at == place else control for at, control in enumerate(CONTROLS)]
+    found = a.answer_controls(session, tmp_path, a.Controls(session.pictures[0], None, *values))
+    assert 'role="alert"' in found.message
+    assert found.view == found.facts == found.blurred == found.png == found.npy == ""
+
+
+def test_names_without_end_and_full_disks_leave_no_error_of_others(session, tmp_path):
+    item = replace(session.pictures[0], path="a" * 250 + ".png")
+    assert a.answer_controls(session, tmp_path, a.Controls(item, None, *CONTROLS)).png.exists()
+    found = a.answer_controls(session, tmp_path / "gone", a.Controls(item, None, *CONTROLS))
+    assert "cannot be written: No such file or directory" in found.message
+    assert found.view == found.png == ""
 
 
 def test_without_an_image_one_is_asked_for(session, tmp_path):

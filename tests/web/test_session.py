@@ -7,7 +7,8 @@ from PIL import Image
 
 from dubium.errors import FileFormatError, OptionError, UnknownNameError
 from dubium.report import write_page
-from dubium.run import Settings, explain_dataset, open_work
+from dubium.run import Settings, explain_dataset, open_results, open_work
+from dubium.run.shard import open_shard
 from dubium.web import session as s
 from dubium.web.views import alert, blur_view, kinds_row, map_at_image_size, map_view, methods_view, scores_view
 from tests import piles
@@ -85,6 +86,19 @@ def test_code_is_not_run_because_results_say_so(out, tmp_path):
     with pytest.raises(OptionError, match="code is never run"):
         s.explain_item(session, s.Item(-1, "new.png", None, torch.rand(1, 12, 12)), s.Choice())
     assert s.open_results_session(tmp_path, named[0]).posterior is not None
+
+
+@pytest.mark.parametrize(
+    "changes", [{"fit": True}, {"more": 1}, {"posterior": {"run": 7}}, {"posterior": {"run": "demo", "std": [0]}}]
+)
+def test_settings_that_no_run_has_are_refused_by_the_folders_name(changes, out, tmp_path):
+    results = open_results(out / "out")
+    about = {**results.about, "settings": {**results.about["settings"], **changes}}
+    with open_shard(tmp_path / "results" / "explained-00000.parquet", about) as shard:
+        for row in results.rows(results.explained):
+            shard.add(row)
+    with pytest.raises(FileFormatError, match=tmp_path.name):
+        s.open_results_session(tmp_path, None)
 
 
 def test_uploads_are_checked(tmp_path, monkeypatch):

@@ -14,7 +14,7 @@ from dubium.advice import ADVICE
 from dubium.errors import FileFormatError
 from dubium.kinds import KINDS
 from dubium.reading import open_regular_file
-from dubium.run.data_config import is_prepared_config
+from dubium.run.data_config import LEAST, is_numbers, is_prepared_config
 from dubium.seals import LARGEST
 
 GROUP = 2**31  # bytes of a row group: 32 MiB, and the maps of an image of 100 million pixels
@@ -25,6 +25,7 @@ TEXTS = 2**28  # bytes of names and settings in a footer
 REQUIRED = ("id", "prediction", "probs", "members", *KINDS, "height", "width")
 SECOND, THIRD = ("regions", "advice"), ("image_height", "image_width", "seen")  # columns that a format added
 MAPS = tuple(f"map_{kind}" for kind in KINDS)
+NETWORKS = ("run", "factory", "architecture", "given")  # by which settings name a posterior
 WHOLE = ("versions", "settings", "posterior", "images", "classes", "input_shape", "skipped")
 """What every run says about itself in the metadata of each of its shards."""
 
@@ -214,7 +215,9 @@ def is_settings(value: Any) -> bool:
         return False
     config = posterior.get("data_config")
     is_config = config is None or (isinstance(config, dict) and is_prepared_config(config))  # not the name of a file
-    return is_named and others and is_kinds and is_config
+    is_networks = all(isinstance(posterior.get(name), str | None) for name in NETWORKS)
+    is_scaled = all(posterior.get(name) is None or is_numbers(posterior[name], LEAST[name]) for name in LEAST)
+    return is_named and others and is_kinds and is_config and is_networks and is_scaled
 
 
 def check_whole_about(about: Mapping[str, Any], folder: Path) -> None:

@@ -110,6 +110,10 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
         record, posterior = posterior_record(named["run"]), load_posterior(named["run"], named.get("architecture"))
         is_plain = not {"mean", "std", "data_config"} & named.keys()
         return (posterior if is_plain else normalize_inputs(posterior, named)), record
+    if "factory" not in named:
+        raise OptionError(
+            "No networks are named: give a folder of dubium.save_posterior, or --posterior module:factory."
+        )
     factory, weights = import_path(named["factory"]), list(named.get("weights") or ())
     if weights:
         return normalize_inputs(load_weights(factory, weights), named), None
