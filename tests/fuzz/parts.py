@@ -11,7 +11,8 @@ from typing import Any
 from tests.fuzz.worker import GOOD
 
 Tally = dict[str, Any]
-"""{"files", "outcomes": {name: count}, "growth": most bytes, "seconds": most, "breakages": the first few lines}."""
+"""{"files", "next": the number of the next file, "outcomes": {name: count}, "growth": most bytes, "seconds": most,
+"breakages": the first few lines}."""
 
 PATIENCE = 300  # seconds without a line: much, since the run is a guest on a busy machine
 BEGINNING = 1200  # seconds until the first line, for which much is imported
@@ -20,7 +21,8 @@ KEPT = 20  # breakages that are written down
 
 def tally_of(tallies: Mapping[str, Tally], name: str) -> Tally:
     """What is known of a reader; nothing, at first."""
-    return tallies.get(name) or {"files": 0, "outcomes": {}, "growth": 0, "seconds": 0.0, "breakages": []}
+    found = tallies.get(name) or {"files": 0, "outcomes": {}, "growth": 0, "seconds": 0.0, "breakages": []}
+    return {"next": found["files"], **found}
 
 
 def run_part(name: str, before: Tally, count: int) -> Tally:
@@ -28,7 +30,7 @@ def run_part(name: str, before: Tally, count: int) -> Tally:
     tally = {**before, "outcomes": dict(before["outcomes"]), "breakages": [*before["breakages"]]}
     stop = tally["files"] + count
     while tally["files"] < stop:
-        for line in worker_lines(name, tally["files"], stop):
+        for line in worker_lines(name, tally["next"], tally["next"] + stop - tally["files"]):
             add_line(tally, line)
     tally["outcomes"] = dict(sorted(tally["outcomes"].items()))
     return tally
@@ -36,7 +38,7 @@ def run_part(name: str, before: Tally, count: int) -> Tally:
 
 def add_line(tally: Tally, line: Mapping[str, Any]) -> None:
     """Count one file."""
-    tally["files"] = line["index"] + 1
+    tally["files"], tally["next"] = tally["files"] + 1, line["index"] + 1
     tally["outcomes"][line["outcome"]] = tally["outcomes"].get(line["outcome"], 0) + 1
     tally["growth"], tally["seconds"] = max(tally["growth"], line["growth"]), max(tally["seconds"], line["seconds"])
     if line["outcome"] not in GOOD and len(tally["breakages"]) < KEPT:
