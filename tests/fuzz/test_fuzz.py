@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.fuzz import parts
 from tests.fuzz.parts import run_part, tally_of
 from tests.fuzz.worker import GOOD, READERS
 from tests.limits import IS_LINUX
@@ -18,3 +19,15 @@ def test_damaged_files_are_refused_by_name_without_hangs_crashes_or_much_memory(
     assert sum(tally["outcomes"].values()) == tally["files"] == FILES
     assert set(tally["outcomes"]) <= set(GOOD)
     assert tally["outcomes"]["refused"] > FILES / 20
+
+
+def test_files_are_counted_and_go_on_after_the_last_number(monkeypatch):
+    def lines(_name, start, stop):
+        for index in range(start, min(stop, start + 3)):  # a worker that ends early
+            yield {"index": index, "outcome": "refused", "growth": 1, "seconds": 0.1}
+
+    monkeypatch.setattr(parts, "worker_lines", lines)
+    tally = run_part("idx", tally_of({}, "idx"), 5)
+    assert (tally["files"], tally["next"]) == (5, 5)
+    tally = run_part("idx", {**tally, "next": 100}, 5)
+    assert (tally["files"], tally["next"], tally["outcomes"]) == (10, 105, {"refused": 10})
