@@ -1,6 +1,6 @@
 """Complete FullGrad or balanced gradients (LibraGrad, arXiv:2411.16760) on a small vision transformer?
 
-    python -m benchmarks.balanced_gradients OUT [--images 8000] [--epochs 4] [--judged 60]
+    python -m benchmarks.balanced_gradients OUT [--images 8000] [--epochs 4] [--judged 40]
 
 Trains three transformers on MNIST in patches of 4 x 4 (seeds 0, 1, 2), and judges UA-Backprop with six relevances by
 symmetric relevance gain and by planted patches. OUT keeps weights and results; a killed run goes on. The figures go to
@@ -176,7 +176,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--images", type=int, default=8000)
     parser.add_argument("--epochs", type=int, default=4)
-    parser.add_argument("--judged", type=int, default=60, help="images on which maps are judged")
+    parser.add_argument("--judged", type=int, default=40, help="images on which maps are judged")
     options = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
@@ -189,7 +189,7 @@ def main() -> None:
     methods += parse_methods(["blur-path"], 1)
     judged = {"images": options.judged, "candidates": 1000}
     results: dict[str, Any] = {"accuracy": accuracy, "judged": options.judged, "values": {}, "differences": []}
-    for name, settings in {"removal": {**judged, "remove": ("blur", "mean"), "steps": 20}, "anomaly": judged}.items():
+    for name, settings in {"removal": {**judged, "remove": ("blur", "mean"), "steps": 10}, "anomaly": judged}.items():
         evaluation = Evaluation(networks, data, methods, ("epistemic",), options.out / name, posterior_name="small ViT")
         chosen = load_function(PROTOCOLS[name].options)("cpu", data, **settings)
         found = load_function(PROTOCOLS[name].evaluate)(evaluation, chosen)

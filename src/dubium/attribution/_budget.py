@@ -10,8 +10,11 @@ from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from dubium.attribution._implicit import flatten_tensors
 from dubium.attribution._target import target_part
 from dubium.errors import OptionError
 from dubium.types import Images, Target
@@ -25,7 +28,41 @@ FEATURE_FACTOR = (
 TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
 NEGLIGIBLE = 16 * 2**20  # bytes that are not counted: below, a limit is a matter of speed alone
 BACKWARD_FEATURES = 7  # of the widest layer, alive at once in a backward pass: gradients, copies, a layer's workspace
+IMPLICIT_FEATURES = 12  # the same, where the widest operation has an implicit bias
 FORWARD_FEATURES = 4  # of the widest layer, alive at once in a forward pass without a graph
+WITHOUT_BIAS = frozenset(
+    [
+        *(
+            "convolution",
+            "relu",
+            "relu_",
+            "native_batch_norm",
+            "max_pool2d_with_indices",
+            "avg_pool2d",
+            "_adaptive_avg_pool2d",
+        ),
+        *(
+            "mean",
+            "sum",
+            "add",
+            "add_",
+            "addmm",
+            "mm",
+            "clone",
+        ),
+        *(
+            "copy_",
+            "_to_copy",
+            "cat",
+            "stack",
+            "constant_pad_nd",
+            "upsample_bilinear2d",
+            "empty",
+        ),
+        *("empty_like",),
+    ]
+)
+"""Operations of torch's that have no implicit bias, or one that is a parameter."""
 
 
 def map_rows(x: Images, memory: int) -> int:
@@ -77,29 +114,51 @@ class Cost(NamedTuple):
         return -(-images // -(-images // at_once)), -(-self.targets // -(-self.targets // targets))
 
 
-def measure_cost(network: nn.Module, x: Images, target: Target | None = None) -> Cost:
+class OutputSizes(TorchDispatchMode):
+    """Within, the bytes of each operation's output are noted, of layers and functions alike; a view has none.
+
+    An operation that may have an implicit bias has it in memory, too, and forward mode needs copies for it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: list[int] = []
+        self.widest = 0  # of the operations that may have an implicit bias
+
+    def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        given = {value.untyped_storage().data_ptr() for value in dense_tensors(args)}
+        has_bias = getattr(func, "overloadpacket", func).__name__ not in WITHOUT_BIAS
+        for value in dense_tensors(out):
+            if value.untyped_storage().data_ptr() not in given:
+                self.sizes += [value.nbytes] * (2 if has_bias else 1)
+                self.widest = max(self.widest, value.nbytes * has_bias)
+        return out
+
+
+def dense_tensors(values: Any) -> list[Tensor]:
+    return [value for value in flatten_tensors(values) if value.layout == torch.strided]
+
+
+def measure_cost(network: nn.Module, x: Float[Tensor, "B ..."], target: Target | None = None) -> Cost:
     """The cost of a chunk, by a pass of the first image; without a target, of gradients of all of the output.
 
-    All layers' outputs stay for the backward pass, whose own gradients live four layers.
+    All operations' outputs stay for the backward pass, whose own gradients live four layers.
     """
-    sizes: list[int] = []  # of each innermost layer's output
-
-    def append_bytes(_layer: nn.Module, _args: Any, out: Any) -> None:
-        sizes.append(out.nbytes if isinstance(out, Tensor) else 0)
-
-    layers = list(network.modules())
-    handles = [layer.register_forward_hook(append_bytes) for layer in layers if not layer._modules]
-    handles.append(
-        layers[0].register_forward_pre_hook(lambda *_: sizes.clear())
-    )  # the checks of a first pass repeat it
+    outputs = OutputSizes()
+    # the checks of a first pass repeat it
+    handle = next(network.modules()).register_forward_pre_hook(lambda *_: outputs.sizes.clear())
+    fast_path = torch.backends.mha.get_fastpath_enabled()  # of a transformer's layers, where there are no gradients
     try:
-        output = network(x[:1].clone())
+        torch.backends.mha.set_fastpath_enabled(False)
+        with outputs:
+            output = network(x[:1].clone())
         scores = output.flatten(1) if target is None else target_part(target, slice(1))(output)
     finally:
-        for handle in handles:
-            handle.remove()
-    sizes.append(x[:1].nbytes)
-    least = sum(sizes) + BACKWARD_FEATURES * max(sizes)
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+        handle.remove()
+    sizes = [*outputs.sizes, x[:1].nbytes]
+    least = sum(sizes) + max(BACKWARD_FEATURES * max(sizes), IMPLICIT_FEATURES * outputs.widest)
     return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes), least, tuple(x.shape[1:]))
 
 

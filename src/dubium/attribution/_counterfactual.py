@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._budget import measure_cost
+from dubium.attribution._budget import forward_batch_size, measure_cost
 from dubium.attribution._context import Context
 from dubium.attribution._target import target_part
 from dubium.checks import check_number
@@ -59,42 +59,61 @@ def counterfactuals(
     network: nn.Module, x: Images, target: Target, vae: Autoencoder | None, search: Search, context: Context
 ) -> Float[Tensor, "B T C H W"]:
     """For each image and target the image that lowers target + mean absolute change, weighted equally."""
-    vae, codes = encode_images(vae, x)
-    cost = measure_cost(network, x, target)
+    vae, codes = encode_images(vae, x, context.memory)
+    cost = measure_cost(DecodedNetwork(vae, network), codes, target)._replace(image_shape=tuple(x.shape[1:]))
     per_image = cost.targets * search.starts
-    images = max(1, cost._replace(targets=1).chunks(len(x) * per_image, context.memory)[0] // per_image)
+    rows_at_once, _ = cost._replace(targets=1).chunks(len(x) * per_image, context.memory)
     shifts = start_shifts(codes, search, context.seed)
-    found: list[Tensor] = []
-    for first in range(0, len(x), images):
-        part, own = x[first : first + images], target_part(target, slice(first, first + images))
-        index = torch.arange(len(part) * per_image, device=x.device)
+    lowest, ends = list[Tensor](), list[Tensor]()
+    for index in torch.arange(len(x) * per_image, device=x.device).split(rows_at_once):
         image, which = index // per_image, index // search.starts % cost.targets
-        centre = codes[first : first + images][image]
 
         def objective(
-            z: Codes,
-            rows: Int[Tensor, " rows"],
-            part: Images = part,
-            own: Target = own,
-            image: Tensor = image,
-            which: Tensor = which,
+            z: Codes, rows: Int[Tensor, " rows"], image: Tensor = image, which: Tensor = which
         ) -> tuple[Float[Tensor, " rows"], Codes]:
             def value(z: Codes) -> Float[Tensor, " rows"]:
                 changed = vae.decode(z)
-                scores = target_part(own, image[rows])(network(changed.clone()))
-                change: Tensor = (changed - part[image[rows]]).abs().flatten(1).mean(1)
+                scores = target_part(target, image[rows])(network(changed.clone()))
+                change: Tensor = (changed - x[image[rows]]).abs().flatten(1).mean(1)
                 return scores.gather(1, which[rows, None])[:, 0] + change
 
             values, pull, *_ = torch.func.vjp(value, z)
             return values, pull(torch.ones_like(values))[0]
 
-        def report_step(step: int, offset: int = first * search.steps, scale: int = len(part)) -> None:
-            context.progress(offset + step * scale, len(x) * search.steps)
+        def report_step(step: int, offset: int = int(index[0]) * search.steps, scale: int = len(index)) -> None:
+            context.progress((offset + step * scale) // per_image, len(x) * search.steps)
 
-        values, z = minimise_rows(objective, centre + shifts[index % search.starts], centre, search, report_step)
-        best = values.view(-1, search.starts).argmin(1) + torch.arange(0, len(values), search.starts, device=x.device)
-        found.append(vae.decode(z[best]).view(len(part), cost.targets, *x.shape[1:]))
-    return torch.cat(found)
+        start = codes[image] + shifts[index % search.starts]
+        values, z = minimise_rows(objective, start, codes[image], search, report_step)
+        lowest.append(values)
+        ends.append(z)
+    best = torch.cat(lowest).view(-1, search.starts).argmin(1)
+    best += torch.arange(0, len(x) * per_image, search.starts, device=x.device)
+    found = [vae.decode(z) for z in torch.cat(ends)[best].split(rows_at_once)]
+    return torch.cat(found).view(len(x), cost.targets, *x.shape[1:])
+
+
+class DecodedNetwork(nn.Module):
+    """A network of the images that codes are decoded to, for what a pass of it costs."""
+
+    def __init__(self, vae: Autoencoder, network: nn.Module) -> None:
+        super().__init__()
+        self.__dict__.update(vae=vae, network=network)
+
+    def forward(self, z: Codes) -> Any:
+        return self.network(self.vae.decode(z))
+
+
+class Encoder(nn.Module):
+    """The codes of images, for what a pass costs."""
+
+    def __init__(self, vae: Autoencoder) -> None:
+        super().__init__()
+        self.__dict__.update(vae=vae)
+
+    def forward(self, x: Images) -> Codes:
+        codes = self.vae.encode(x)
+        return codes[0] if isinstance(codes, tuple) else codes
 
 
 def minimise_rows(
@@ -138,7 +157,7 @@ def start_shifts(codes: Codes, search: Search, seed: int) -> Float[Tensor, "star
     return shifts.to(codes)
 
 
-def encode_images(vae: Autoencoder | None, x: Images) -> tuple[Autoencoder, Codes]:
+def encode_images(vae: Autoencoder | None, x: Images, memory: int) -> tuple[Autoencoder, Codes]:
     """The model and the codes of x, if it is one that fits these images."""
     if vae is None:
         raise OptionError("This method needs a generative model: vae=. Train one with `dubium train-vae`.")
@@ -147,8 +166,8 @@ def encode_images(vae: Autoencoder | None, x: Images) -> tuple[Autoencoder, Code
     if getattr(vae, "training", False):
         raise OptionError("vae is in training mode, so that its images are random. Call vae.eval() first.")
     try:
-        codes = vae.encode(x.clone())
-        codes = codes[0] if isinstance(codes, tuple) else codes
+        encoder = Encoder(vae)
+        codes = torch.cat([encoder(part.clone()) for part in x.split(forward_batch_size(encoder, x, memory))])
         shape = tuple(vae.decode(codes[:1]).shape[1:])
     except RuntimeError as error:
         raise OptionError(f"vae cannot encode images of shape {tuple(x.shape[1:])}: {error}") from error
