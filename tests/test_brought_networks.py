@@ -124,6 +124,17 @@ def test_as_many_images_as_tokens_do_not_change_the_maps(batch):
     assert_maps_do_not_depend_on_the_batch([randomised(SequenceFirst(), seed) for seed in range(2)], x)
 
 
+def mix_channels_as_a_matrix(features):
+    """The batch goes to the second axis and back, by way of a matrix (C, B * H * W)."""
+    channels, batch, *size = features.transpose(0, 1).shape
+    matrix = torch.linspace(-1, 1, channels * channels).view(channels, -1) @ features.transpose(0, 1).flatten(1)
+    return matrix.view(channels, batch, *size).transpose(0, 1).tanh()
+
+
+def test_a_batch_that_comes_back_to_the_first_axis_has_its_place():
+    assert_maps_do_not_depend_on_the_batch(between(mix_channels_as_a_matrix), images(batch=2))
+
+
 def weights_of_its_own(features):
     """A convolution of each image by weights that depend on it: all images are channels of one."""
     batch, channels, *size = features.shape

@@ -98,7 +98,8 @@ class Layouts:
             before = given[0]
             is_moved = any(id(value) in self.batch_moved for value in given)
             if is_permutation(name, before, out):
-                is_moved = is_moved != (before.stride(0) != out.stride(0))
+                if before.stride(0) != out.stride(0):  # away from the first axis, if it was there; or back
+                    is_moved = len(before) == self.images and not is_moved
             elif out.ndim < before.ndim or (out is not outputs and out.shape != before.shape):
                 is_moved = False  # an element of the first axis; the weights of an attention
             if is_moved:
