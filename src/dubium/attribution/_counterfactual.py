@@ -96,6 +96,9 @@ def counterfactuals(
 class DecodedNetwork(nn.Module):
     """A network of the images that codes are decoded to, for what a pass of it costs."""
 
+    vae: Autoencoder
+    network: nn.Module
+
     def __init__(self, vae: Autoencoder, network: nn.Module) -> None:
         super().__init__()
         self.__dict__.update(vae=vae, network=network)
@@ -107,13 +110,16 @@ class DecodedNetwork(nn.Module):
 class Encoder(nn.Module):
     """The codes of images, for what a pass costs."""
 
+    vae: Autoencoder
+
     def __init__(self, vae: Autoencoder) -> None:
         super().__init__()
         self.__dict__.update(vae=vae)
 
     def forward(self, x: Images) -> Codes:
-        codes = self.vae.encode(x)
-        return codes[0] if isinstance(codes, tuple) else codes
+        found = self.vae.encode(x)
+        codes: Tensor = found[0] if isinstance(found, tuple) else found
+        return codes
 
 
 def minimise_rows(
