@@ -148,7 +148,7 @@ def test_the_first_screens_answer_before_the_long_tables(folder):
     text = page_of(folder)
     places = [text.index(words) for words in ("## What reproduces", "**What to pick.**", "## The paper's comparisons")]
     assert places == sorted(places)
-    assert "Only needed where something helps on the first seeds: `dubium reproduce strategies" in text
+    assert "in the time, needed where something helps on the first seeds: `dubium reproduce strategies" in text
 
 
 def test_temperatures_are_told_apart(folder):

@@ -173,7 +173,7 @@ def own_entry_lines(entry: Entry, page: Path, results: Path, scale: str) -> Iter
         if content is not None:
             yield from (*trial_table(content), "", source_line(content, page, results), "")
             continue
-        reason = "Only needed where something helps on the first seeds" if is_again else "Not reached in the time"
+        reason = "Not reached in the time" + ", needed where something helps on the first seeds" * is_again
         yield f"{reason}: `dubium reproduce {entry.name} --scale {scale} --dataset {job.dataset}`.\n"
 
 
