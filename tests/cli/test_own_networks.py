@@ -128,6 +128,7 @@ def test_each_side_of_a_comparison_has_its_own_networks():
         "names": "own_code:narrow@a.pt,b.pt own_code:wide@c.pt,d.pt",
         "options": "--posterior own_code:narrow --weights a.pt b.pt --posterior-b own_code:wide --weights-b c.pt d.pt",
         "both": "own_code:narrow@a.pt,b.pt --posterior own_code:wide --weights c.pt d.pt",
+        "weights": "own_code:narrow own_code:wide --weights a.pt b.pt --weights-b c.pt d.pt",
     }
     members = {}
     for way, words in ways.items():
@@ -182,6 +183,19 @@ def test_the_explorer_takes_them_too(monkeypatch):
     assert float(found.scores["epistemic"]) == pytest.approx(float(expected), rel=1e-4, abs=1e-7)
     with pytest.raises(dubium.errors.DubiumError, match="own_code:narrow"):
         explain_item(session, item, Choice("own_code:narrow"))  # what a visitor names is never imported
+
+
+def test_weights_of_a_function_may_follow_its_name_or_the_option():
+    run = ("--network-output", "logits", "--dataset", "images.npz", "--json")
+    options = invoke("uncertainty", "own_code:narrow", *run, "--weights", "a.pt", "b.pt")
+    assert options == invoke("uncertainty", "own_code:narrow@a.pt,b.pt", *run)
+    assert options == invoke("uncertainty", *OWN[:-2], *run)
+    said = invoke("uncertainty", "own_code:narrow", *run, code=2)
+    assert "--weights a.pt b.pt" in said
+    assert "own_code:narrow@a.pt,b.pt" in said
+    twice = invoke("uncertainty", "own_code:narrow@a.pt", *run, "--weights", "b.pt", code=2)
+    assert "names its weight files already" in twice
+    assert "named twice" in invoke("uncertainty", "own_code:narrow", *run, "--posterior", "own_code:wide", code=2)
 
 
 def test_weights_beside_a_saved_run_are_refused():

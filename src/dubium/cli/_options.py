@@ -72,7 +72,8 @@ PosteriorName = Annotated[
     str | None,
     typer.Argument(
         metavar="[RUN]",
-        help=f"A trained run's folder, a named posterior, `{DEMO}`, or module:factory@a.pt,b.pt of your own.",
+        help=f"A trained run's folder, a named posterior, `{DEMO}`, or module:factory@a.pt,b.pt of your own (--weights "
+        "may name the files instead).",
     ),
 ]
 PosteriorFactory = Annotated[
@@ -201,16 +202,20 @@ def posterior_settings(
 ) -> dict[str, Any]:
     """`posterior` of `dubium.run.Settings`; a factory is looked for in the current folder too.
 
-    `module:factory@a.pt,b.pt` as the run is another way to say `--posterior module:factory --weights a.pt b.pt`. An
-    output that is a number is an index.
+    `module:factory@a.pt,b.pt` as the run, or `module:factory` with `--weights a.pt b.pt`, is another way to say
+    `--posterior module:factory --weights a.pt b.pt`. An output that is a number is an index.
     """
     if run is not None and is_factory(run):
-        if factory is not None or weights:
-            raise OptionError(f"{run} names networks already; leave out --posterior and --weights.")
+        if factory is not None:
+            raise OptionError(
+                f"The networks are named twice: {run}, and --posterior {factory}. Leave out one of the two."
+            )
         factory, _, files = run.partition("@")
-        run, weights = None, weight_files(files)
+        if files and weights:
+            raise OptionError(f"{run} names its weight files already; leave out --weights, or what follows the @.")
+        run, weights = None, weight_files(files) if files else weights
     if run is None and factory is None:
-        raise OptionError(f"No posterior was named. Give a run's folder, `{DEMO}`, or --posterior module:factory.")
+        raise OptionError(f"No posterior was named. Give a run's folder, `{DEMO}`, or module:factory@a.pt,b.pt.")
     if run == DEMO and factory is not None:
         raise OptionError(f"`{DEMO}` brings its own networks. Leave out one of the two: it, or --posterior {factory}.")
     if run is not None and weights:
@@ -235,6 +240,11 @@ def posterior_settings(
 def is_factory(text: str) -> bool:
     """Whether a posterior's name is `module:factory`, with or without `@` and weight files, and no folder."""
     return re.fullmatch(r"[\w.]+:[\w.]+(@.+)?", text) is not None and not Path(text).exists()
+
+
+def is_bare_factory(text: str) -> bool:
+    """Whether it is `module:factory` without weight files."""
+    return is_factory(text) and "@" not in text
 
 
 def weight_files(text: str) -> list[str]:

@@ -94,7 +94,9 @@ def compare(
         else:
             given: list[Any] = [b or a for a, b in zip(both, for_b, strict=True)] if place else list(both)
             if side is not None and (None in sides or side == DEMO or o.is_factory(side)):
+                shared = given[1] if posterior is None and o.is_bare_factory(side) else None
                 given[:2] = for_b[:2] if place else (None, None)  # it is named; the options are the other side's
+                given[1] = given[1] or shared  # but for --weights where no other network is there to have them
             settings = Settings(
                 posterior=o.posterior_settings(side, *given),
                 images=o.image_settings(DEMO if DEMO in sides else side, images, dataset),

@@ -126,8 +126,8 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
         return normalize_inputs(as_posterior(built), named), None
     except PosteriorTypeError as error:
         raise OptionError(
-            f"{named['factory']} gave a {type(built).__name__}. If it is one network, name its weight files with "
-            f"--weights; otherwise let it return a list of trained networks. ({error})"
+            f"{named['factory']} gave a {type(built).__name__}. If it is one network, name its weight files: --weights "
+            f"a.pt b.pt, or {named['factory']}@a.pt,b.pt; otherwise let it return a list of trained networks. ({error})"
         ) from error
 
 
