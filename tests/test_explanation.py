@@ -30,6 +30,14 @@ def test_what_is_saved_is_what_is_loaded(result, tmp_path):
     assert (loaded.method, loaded.options, loaded.input_shape) == (result.method, result.options, result.input_shape)
 
 
+def test_extras_that_share_their_memory_are_saved(tmp_path):
+    found = dubium.explain(ensemble(small_cnn), images(2), classes="auto")
+    found.save(tmp_path / "a.safetensors")
+    loaded = dubium.load(tmp_path / "a.safetensors")
+    for kind, counts in found.extras["classes"].items():
+        torch.testing.assert_close(loaded.extras["classes"][kind], counts)
+
+
 def test_the_file_says_how_it_was_made(result, tmp_path):
     result.save(tmp_path / "out.safetensors")
     with safe_open(tmp_path / "out.safetensors", framework="pt") as file:
@@ -77,6 +85,7 @@ def test_numpy_gives_the_same_numbers(result):
     arrays = result.numpy()
     assert isinstance(arrays.maps["total"], np.ndarray)
     assert isinstance(arrays.probs, np.ndarray)
+    assert isinstance(arrays.all_scores["total"], np.ndarray)
     np.testing.assert_array_equal(arrays.maps["total"], result.maps["total"].numpy())
     np.testing.assert_array_equal(
         arrays.extras["counterfactual"]["total"], result.extras["counterfactual"]["total"].numpy()

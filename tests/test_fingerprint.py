@@ -130,6 +130,9 @@ def test_a_methods_own_objects_and_code_count(tmp_path, monkeypatch):
     torch.manual_seed(0)
     vaes = [nn.Linear(2, 2) for _ in range(2)]
     assert len({json.dumps(method_fingerprint("clue", {"vae": vae})) for vae in vaes}) == 2
+    starts = [[torch.zeros(1, 2, 2)], [torch.ones(1, 2, 2)], ["white", torch.ones(1, 2, 2)]]
+    assert len({json.dumps(method_fingerprint("ig", {"start": start})) for start in starts}) == 3
+    assert method_fingerprint("ig", {"start": ["white", "black"]}) == {"ig": 1}
     assert method_fingerprint("auto", {}) == {"blur-path": 1}
     assert method_fingerprint("ua-backprop", {"relevance": "ig"}) == {"ua-backprop": 1, "ig": 1}
     monkeypatch.syspath_prepend(str(tmp_path))

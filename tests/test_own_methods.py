@@ -94,6 +94,14 @@ def test_a_method_of_ones_own_may_differentiate(networks, x):
         found = [torch.autograd.grad(scores[:, t].sum(), x, retain_graph=True)[0] for t in range(scores.shape[1])]
         return torch.stack(found, 1).abs().mean(2)
 
+    def named(network, x, target):
+        scores = target(network(x.clone().requires_grad_()))  # with its graph
+        return Attribution(scores[..., None, None].expand(-1, -1, *x.shape[2:]), {"scores": scores})
+
+    found = dubium.explain(networks, x, method=named)
+    assert not found.maps["total"].requires_grad
+    assert not found.extras["scores"]["total"].requires_grad
+
     for of in ({"method": slopes}, {"relevance": slopes}, {"relevance": slopes, "classes": 2}):
         expected = dubium.explain(networks, x, **{name: "grad" if of[name] is slopes else of[name] for name in of})
         maps = dubium.explain(networks, x, **of).maps["total"]

@@ -71,7 +71,7 @@ class Explanation:
             return None if value is None else value.numpy(force=True)
 
         twin = copy(self)
-        for name in ("scores", "maps", "probs", "members", "extras", "images"):
+        for name in ("scores", "maps", "probs", "members", "extras", "all_scores", "images"):
             object.__setattr__(twin, name, arrays(getattr(self, name)))  # around the types, which promise tensors
         return twin
 

@@ -72,11 +72,22 @@ def method_fingerprint(method: object, options: Mapping[str, Any]) -> dict[str, 
     if method == UA_BACKPROP:
         found |= part_fingerprint(options.get("relevance", "fullgrad"))
     for name, value in options.items():
-        if isinstance(value, nn.Module):
-            found[name] = network_digest(value)
-        elif isinstance(value, Tensor):
-            found[name] = tensor_digest(value)
+        digest = value_digest(value)
+        if digest is not None:
+            found[name] = digest
     return found
+
+
+def value_digest(value: object) -> Any:
+    """Digests of the networks and tensors in an option's value; None where it has none, and its text says it all."""
+    if isinstance(value, nn.Module):
+        return network_digest(value)
+    if isinstance(value, Tensor):
+        return tensor_digest(value)
+    if isinstance(value, list | tuple):
+        digests = [value_digest(item) for item in value]
+        return digests if any(digest is not None for digest in digests) else None
+    return None
 
 
 def part_fingerprint(part: object) -> dict[str, Any]:

@@ -25,7 +25,12 @@ def write_tensors(path: Path | str, tensors: Mapping[str, Tensor], *, key: str, 
     Args:
         key: the name of the header in the file's metadata; one name only, since safetensors gives several no order.
     """
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    contiguous: dict[str, Tensor] = {}
+    starts: set[int] = set()
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        contiguous[name] = plain.clone() if plain.data_ptr() in starts else plain  # safetensors refuses shared memory
+        starts.add(contiguous[name].data_ptr())
     with written_atomically(path) as beside:
         save_file(contiguous, beside, metadata={key: json.dumps({**header, SEAL: BLANK_SEAL})})
         seal_file(beside)

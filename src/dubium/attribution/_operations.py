@@ -151,12 +151,15 @@ def is_linear(
 ) -> bool:
     """Whether a function is linear in what depends on the image, and adds nothing."""
     if name in ADDITIVE:
-        operands = args[0] if args and isinstance(args[0], list | tuple) else args[:2]
+        first = args[0] if args else kwargs.get("tensors")
+        by_name = [kwargs[word] for word in ("input", "other") if word in kwargs]
+        operands = first if isinstance(first, list | tuple) else [*args[:2], *by_name]
         return all(isinstance(operand, Tensor) and operand.requires_grad for operand in operands)
     if name in BILINEAR:
         return len(dependent) == 1 and (len(inputs) < 3 or name == "einsum")
     if name in ("div", "div_", "true_divide", "__truediv__", "__itruediv__"):
-        is_dividend = len(dependent) == 1 and isinstance(args[0], Tensor) and args[0].requires_grad
+        dividend = args[0] if args else kwargs.get("input")
+        is_dividend = len(dependent) == 1 and isinstance(dividend, Tensor) and dividend.requires_grad
         return is_dividend and kwargs.get("rounding_mode") is None
     return False
 

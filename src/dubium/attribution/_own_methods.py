@@ -73,12 +73,19 @@ def image_by_image(function: Attributor) -> Attributor:
     def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Maps | Attribution:
         if not getattr(target, "differs_by_image", False):
             found: Maps | Attribution = function(network, x, target, **options)
-            return found.detach() if isinstance(found, Tensor) else found
+            return detach(found)
         images = [slice(b, b + 1) for b in range(len(x))]
         parts = [function(network, x[image], target_part(target, image), **options) for image in images]
         return torch.cat([part.maps if isinstance(part, Attribution) else part for part in parts]).detach()
 
     return attribute
+
+
+def detach(found: Maps | Attribution) -> Maps | Attribution:
+    """What a method found, without the graph that it was computed by."""
+    if not isinstance(found, Attribution):
+        return found.detach() if isinstance(found, Tensor) else found
+    return Attribution(found.maps.detach(), {name: extra.detach() for name, extra in found.extras.items()})
 
 
 def check_signature(function: Callable[..., Any], name: str) -> None:
