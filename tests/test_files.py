@@ -40,6 +40,15 @@ def test_a_writer_that_replaces_the_file_does_not_change_who_may_read_it(tmp_pat
     assert (tmp_path / "a").read_bytes() == b"x"
 
 
+def test_digests_of_other_settings_are_short_and_come_last(tmp_path):
+    there, here = ({"images": {"sha256": letter * 64, "count": count}} for letter, count in (("a", 1), ("b", 2)))
+    with pytest.raises(OptionError) as refused:
+        check_same_settings(tmp_path, there, here)
+    assert f"images.count is 1 there, 2 here; images.sha256 is {'a' * 12!r} there, {'b' * 12!r} here." in str(
+        refused.value
+    )
+
+
 def test_a_folder_of_other_settings_is_refused_with_every_difference(tmp_path):
     there = {"recipe": {"lr": 0.1, "options": {"filters": 4}}, "kinds": ["total"], "seed": 0}
     check_same_settings(tmp_path, there, {**there, "kinds": ("total",)})  # as JSON holds it
@@ -48,5 +57,5 @@ def test_a_folder_of_other_settings_is_refused_with_every_difference(tmp_path):
         check_same_settings(tmp_path, there, here, advice="Use --fresh.")
     assert str(refused.value) == (
         f"{tmp_path} belongs to a run with other settings: recipe.lr is 0.1 there, 0.5 here; recipe.options.filters is "
-        "4 there, 8 here; device is None there, 'cuda' here. Use --fresh."
+        "4 there, 8 here; device is not given there, 'cuda' here. Use --fresh."
     )

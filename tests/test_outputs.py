@@ -128,9 +128,13 @@ def test_fullgrad_is_complete_through_the_wrapper():
 @pytest.mark.parametrize(
     ("how", "output", "message"),
     [
-        (lambda z: {"a": z, "b": wide(z)}, None, r"network 0.*'a' \(., 4\), 'b' \(., 12\).*output="),
+        (
+            lambda z: {"a": z, "b": wide(z)},
+            None,
+            r"network 0.*'a' \(., 4\), 'b' \(., 12\).*output=.*--network-output on the command line",
+        ),
         (lambda z: {"a": z.argmax(1)}, None, r"dict of 'a' \(.,\)"),
-        (lambda z: {"a": z}, "c", r"no 'c' in a dict of 'a' \(., 4\)"),
+        (lambda z: {"a": z}, "c", r"no 'c' in a dict of 'a' \(., 4\).*--network-output"),
         (lambda z: (z,), 3, r"no part 3 in a tuple of 0 \(., 4\)"),
         (lambda z: z, 0, r"no part 0 in a tensor of shape \(., 4\)"),
         (lambda z: z, lambda z: [z], "returned a list"),
@@ -138,7 +142,7 @@ def test_fullgrad_is_complete_through_the_wrapper():
         (lambda z: z, "sigmoid", r"one logit an image.*\(., 4\)"),
         (lambda z: z.argmax(1)[:, None].expand(-1, 3), None, "int64"),
         (lambda z: z[:, :, None, None], None, "Segmentation and regression are not supported yet"),
-        (lambda z: z[:, 0], None, "output='sigmoid'"),
+        (lambda z: z[:, 0], None, r"output='sigmoid' \(--network-output sigmoid\)"),
     ],
 )
 def test_an_output_that_is_not_clear_is_refused_with_its_parts(how, output, message):

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from dubium.errors import FolderInUseError, OptionError
 
@@ -95,15 +95,25 @@ def check_recorded(
 
 
 def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """Every value that differs, with the path of its name; a missing one counts as None."""
+    """Every value that differs, with the path of its name; digests, which say little, come last."""
     texts: list[str] = []
+    digests: list[str] = []
     for name in {**here, **there}:
         before, now = there.get(name), here.get(name)
         if isinstance(before, dict) and isinstance(now, dict):
             texts += _differences(before, now, f"{prefix}{name}.")
         elif before != now:
-            texts.append(f"{prefix}{name} is {before!r} there, {now!r} here")
-    return texts
+            text = f"{prefix}{name} is {_shown(before)} there, {_shown(now)} here"
+            (digests if _is_digest(before) or _is_digest(now) else texts).append(text)
+    return texts + digests
+
+
+def _shown(value: object) -> str:
+    return "not given" if value is None else repr(value[:12]) if _is_digest(value) else repr(value)
+
+
+def _is_digest(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def _flush(path: Path) -> None:

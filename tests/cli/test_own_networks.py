@@ -14,6 +14,7 @@ import dubium.web
 from dubium.cli import app
 from dubium.data.fit import Preprocessing
 from dubium.data.image_files import read_image
+from dubium.evaluation import protocols
 from dubium.models import Normalized
 from dubium.run import open_results
 from dubium.web.session import Choice, explain_item
@@ -42,6 +43,10 @@ def wide():
 def brightness(network, x, target, *, power=1.0, channels=(0, 1, 2)):
     chosen = x[:, list(channels)].mean(1, keepdim=True)
     return chosen.pow(power).expand(-1, target(network(x)).shape[1], -1, -1)
+
+def loud(network, x, target):
+    open("loud", "w").close()
+    return brightness(network, x, target)
 """
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 OWN = ("--posterior", "own_code:narrow", "--weights", "a.pt", "b.pt", "--network-output", "logits")
@@ -168,6 +173,57 @@ def test_methods_of_ones_own_with_options_in_explain_compare_and_evaluate(folder
     invoke("evaluate", "blurring", *run, *words)
     assert method in json.loads((folder / "evaluated" / "summary.json").read_text())["results"]
     assert "nobody" in invoke("compare", *run[:1], *run, "--methods", "nobody", "--out", "typo", code=2)
+
+
+def test_too_few_names_of_classes_are_refused_before_maps_are_made(folder):
+    images = ("--images", "photos", "--input-shape", "3,16,16")
+    run = ("own_code:narrow@a.pt,b.pt", "--network-output", "logits", *images, "--method", "own_code:loud")
+    assert "2 names of classes for 3" in invoke("explain", *run, "--names", "cat,dog", "--out", "few", code=2)
+    assert not (folder / "loud").exists()
+    invoke("explain", *run, "--names", "cat,dog,emu", "--out", "few")
+    assert (folder / "loud").exists()
+
+
+@pytest.mark.parametrize("way", ["options", "model"])
+def test_evaluate_prepares_photos_of_different_sizes_as_explain_does(folder, monkeypatch, way):
+    words = {
+        "options": "--input-shape 3,16,16 --fit crop --resize 20 --interpolation bicubic "
+        "--mean .5,.4,.3 --std .2,.3,.4",
+        "model": "--data-config model",
+    }[way].split()
+    used, run = [], protocols.run_protocol
+    monkeypatch.setattr(protocols, "run_protocol", lambda *a, **k: (used.append(a[1]), run(*a, **k))[1])
+    own = (
+        "blurring",
+        *OWN,
+        "--dataset",
+        "photos",
+        "--methods",
+        "grad",
+        "--scale",
+        "smoke",
+        "--images",
+        2,
+        "--step",
+        10,
+    )
+    said = " ".join(invoke("evaluate", *own, "--out", f"evaluated-{way}", code=2).split())
+    assert "--input-shape" in said
+    invoke("evaluate", *own, *words, "--out", f"evaluated-{way}")
+    prepared, posterior = Preprocessing((3, 16, 16), "crop", 20, "bicubic"), networks("narrow", "a.pt", "b.pt")
+    x = torch.stack([prepared.network_input(read_image(f"photos/{index}.png")) for index in range(3)])
+    torch.testing.assert_close(used[0].data.batch(slice(None)), x)
+    expected = dubium.uncertainty(posterior, x, output="logits").members
+    torch.testing.assert_close(dubium.uncertainty(used[0].posterior, x).members, expected)
+
+
+def test_evaluate_takes_the_size_that_a_saved_posterior_says(folder):
+    posterior = networks("narrow", "a.pt", "b.pt", normalise=False)
+    dubium.save_posterior(posterior, folder / "saved", input_shape=(3, 16, 16))
+    words = ("--methods", "grad", "--scale", "smoke", "--images", 2, "--step", 10, "--out", "evaluated-saved")
+    saved = ("saved", "--posterior", "own_code:narrow", "--network-output", "logits", "--dataset", "photos")
+    invoke("evaluate", "blurring", *saved, *words)
+    assert json.loads((folder / "evaluated-saved" / "summary.json").read_text())["results"]
 
 
 def test_the_explorer_takes_them_too(monkeypatch):

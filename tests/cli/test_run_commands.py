@@ -79,6 +79,20 @@ def test_a_broken_file_is_named_and_counted_and_the_exit_code_is_1(place):
     assert all(list(row.maps()) == ["total", "epistemic"] for row in open_results(place / "some").rows())
 
 
+def test_where_no_image_can_be_read_there_is_no_run_and_the_folder_stays_free(place, tmp_path):
+    run, out = (place / "posterior", "--out", tmp_path / "out"), tmp_path / "out"
+    for words in ((), ("--top", 2)):
+        said = invoke("explain", *run, "--images", place / "photos" / "broken.png", *words, code=2).output
+        assert "broken.png is damaged" in " ".join(said.split())
+        assert "Open" not in said
+        assert not out.exists()
+    (tmp_path / "other.png").write_bytes(b"text")
+    broken = (place / "photos" / "broken.png", tmp_path / "other.png")
+    assert "None of 2 images" in " ".join(invoke("uncertainty", *run, "--images", *broken, code=2).output.split())
+    invoke("explain", *run, "--images", place / "photos" / "ant")
+    assert len(open_results(out)) > 0
+
+
 def test_a_factory_and_weights_of_the_users_own(place):
     for index, network in enumerate(piles.networks(2)):
         save_file(network.state_dict(), place / f"{index}.safetensors")

@@ -24,7 +24,11 @@ from dubium.protocols import PROTOCOLS, TOGETHER
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from dubium.data import Dataset
+    from dubium.data.fit import Preprocessing
     from dubium.evaluation.protocols import Evaluation
+    from dubium.posteriors import Record
+    from dubium.types import Posterior
 
 
 @dataclass(frozen=True)
@@ -38,8 +42,14 @@ class SharedOptions:
     mean: o.Mean = None
     std: o.Std = None
     network_output: o.NetworkOutput = None
+    input_shape: o.InputShape = None
+    fit: o.Fit = None
+    resize: o.Resize = None
+    interpolation: o.Interpolation = None
+    data_config: o.DataConfig = None
     dataset: Annotated[
-        str | None, typer.Option(help="NAME, NAME:split, or a path; for 'demo', its own digits by default.")
+        str | None,
+        typer.Option(help="NAME, NAME:split, a folder or file of images; for 'demo', its own digits by default."),
     ] = None
     methods: Annotated[
         str | None,
@@ -62,7 +72,8 @@ class SharedOptions:
     estimate: EstimateOnly = False
 
 
-POSTERIOR_OPTIONS = ("run", "posterior", "weights", "mean", "std", "network_output")
+PREPARED = ("input_shape", "fit", "resize", "interpolation", "data_config")
+POSTERIOR_OPTIONS = ("run", "posterior", "weights", "mean", "std", "network_output", *PREPARED)
 
 
 def with_shared_options(command: Callable[..., None], *, run: bool = True) -> Callable[..., None]:
@@ -171,25 +182,76 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     from dubium.evaluation.protocols import Evaluation
     from dubium.run.sources import open_dataset
     from dubium.run.work import open_posterior
-    from dubium.types import Posterior
 
     texts = lookup("scale", DEFAULTS, shared.scale)
     kinds = check_kinds(split_words([shared.kinds]))
     images = o.image_settings(shared.run, None, shared.dataset)
-    data = open_dataset(images, PROTOCOLS[protocol].split)
+    split, name = PROTOCOLS[protocol].split, ""
     posterior: Posterior = ()
-    name = ""
+    preprocessing: Preprocessing | None = None
     if PROTOCOLS[protocol].needs_posterior:
         named = o.posterior_settings(
-            shared.run, shared.posterior, shared.weights, shared.mean, shared.std, shared.network_output
-        )
-        opened, name = open_posterior(named)[0], shared.run or str(shared.posterior)
+            shared.run, shared.posterior, shared.weights, shared.mean, shared.std, shared.network_output,
+            shared.data_config,
+        )  # fmt: skip
+        (opened, record), name = open_posterior(named), shared.run or str(shared.posterior)
+        preprocessing = named_preprocessing(shared, named, images, opened, record)
+        data = open_dataset(images, split, preprocessing)
         posterior = check_networks(opened, data, named.get("output"))
+    else:
+        data = open_dataset(images, split)
     for text in o.method_texts(shared.methods):
         o.method_and_options(text)  # lets Python find a module of the current folder
     methods = parse_methods(o.method_texts(shared.methods) or texts, data.shape[0])
     running["other_data"] = other_images(images.get("dataset"), data)
+    if preprocessing is not None:
+        running["other_data"] = other_prepared_images(images, data, preprocessing)
     return Evaluation(posterior, data, methods, kinds, shared.out, name, seed=shared.seed, **running)
+
+
+def named_preprocessing(
+    shared: SharedOptions,
+    named: dict[str, Any],
+    images: dict[str, Any],
+    posterior: "Posterior",
+    record: "Record | None",
+) -> "Preprocessing | None":
+    """How images are brought to the networks' size, as `dubium explain` does it.
+
+    None where no option says it, but for a folder of images of another size than the posterior's record has.
+    """
+    from dubium.data.image_files import find_images, image_size
+    from dubium.run import Settings
+    from dubium.run.work import input_shape, make_preprocessing, resolve_data_config
+
+    folder = images.get("dataset", "")
+    if all(getattr(shared, name) is None for name in PREPARED):
+        if record is None or record.input_shape is None or not Path(folder).is_dir():
+            return None
+        if all(image_size(file) == tuple(record.input_shape[1:]) for file in find_images([folder])):
+            return None
+    settings = Settings(
+        posterior=named, images=images, fit=shared.fit, resize=shared.resize, interpolation=shared.interpolation,
+        input_shape=o.parse_numbers(shared.input_shape, int),
+    )  # fmt: skip
+    if "data_config" in named:
+        settings = resolve_data_config(settings, posterior)
+    channels, height, width = settings.input_shape or input_shape(posterior, record)
+    return make_preprocessing(settings, (channels, height, width))
+
+
+def other_prepared_images(images: dict[str, Any], data: "Dataset", preprocessing: "Preprocessing") -> "Dataset":
+    """Images that were not evaluated, brought to the same size; the same ones where there is but one set."""
+    from dubium.errors import DataNotFoundError
+    from dubium.run.sources import open_dataset
+
+    if "factory" in images or data.split == "all":
+        return data
+    try:
+        other = images["dataset"].removesuffix(f":{data.split}")
+        return open_dataset({"dataset": other}, "train" if data.split == "test" else "test", preprocessing)
+    except DataNotFoundError:
+        return data
 
 
 def read_masks(path: Path) -> "Tensor":

@@ -6,11 +6,12 @@ import torch
 from torch import Tensor
 
 from dubium.data.dataset import Dataset
-from dubium.data.image_files import SUFFIXES, byte_pixels, is_wide, open_image
+from dubium.data.fit import Preprocessing
+from dubium.data.image_files import SUFFIXES, byte_pixels, is_wide, open_image, read_image
 from dubium.errors import DataNotFoundError, FileFormatError, ImagesError
 
 
-def read_folder(folder: Path, split: str) -> Dataset:
+def read_folder(folder: Path, split: str, preprocessing: Preprocessing | None = None) -> Dataset:
     """The images below `folder`, or below `folder/train` and `folder/test` where those exist; a class per subfolder."""
     inner = folder / split
     if not inner.is_dir():
@@ -25,11 +26,16 @@ def read_folder(folder: Path, split: str) -> Dataset:
     if not files:
         raise DataNotFoundError(f"{inner} has no images. Known kinds: {', '.join(sorted(SUFFIXES))}.")
     labels = torch.tensor([label for label, group in enumerate(groups) for _ in group]) if classes else None
-    return Dataset(read_images(files), labels, tuple(path.name for path in classes), str(folder), split)
+    return Dataset(read_images(files, preprocessing), labels, tuple(path.name for path in classes), str(folder), split)
 
 
-def read_images(files: list[Path]) -> Tensor:
-    """Image files of one size as bytes (N, C, H, W): one channel if all are grey, else three."""
+def read_images(files: list[Path], preprocessing: Preprocessing | None = None) -> Tensor:
+    """Image files of one size as bytes (N, C, H, W): one channel if all are grey, else three.
+
+    With `preprocessing`, images of any size, as float32.
+    """
+    if preprocessing is not None:
+        return torch.stack([preprocessing.network_input(read_image(file)) for file in files])
     images = [open_image(file) for file in files]
     for file, image in zip(files, images, strict=True):
         if is_wide(image):
@@ -37,7 +43,7 @@ def read_images(files: list[Path]) -> Tensor:
         if image.size != images[0].size:
             raise ImagesError(
                 f"The images differ in size: {files[0]} is {images[0].size}, {file} is not. Bring them to one size "
-                "first."
+                "first, or name the networks' (--input-shape 3,224,224 on the command line: channels, height, width)."
             )
     mode = "L" if all(image.mode == "L" for image in images) else "RGB"
     return torch.stack([byte_pixels(image.convert(mode)) for image in images])

@@ -44,8 +44,8 @@ def take_logits(output: Any, choice: OutputChoice, images: int) -> Any:
     if isinstance(output, Tensor) and choice == "logits":
         return output
     raise OutputError(
-        f"There is no {choice!r} in {describe_output(output)}. Give output= one of these, an index, a function, or "
-        f"one of {', '.join(map(repr, CONVERSIONS))}."
+        f"There is no {choice!r} in {describe_output(output)}. Give output= (--network-output on the command line) "
+        f"one of these, an index, a function, or one of {', '.join(map(repr, CONVERSIONS))}."
     )
 
 
@@ -70,7 +70,7 @@ def find_logits(output: Any, images: int, *, least: int = 2) -> Any:
         return candidates[0]
     raise OutputError(
         f"It is not clear which part is the logits (B, K) of {describe_output(output)}. Say so: output= a key or "
-        "attribute, an index, or a function of the whole output."
+        "attribute, an index (--network-output on the command line), or a function of the whole output."
     )
 
 

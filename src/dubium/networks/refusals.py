@@ -15,10 +15,10 @@ def refuse_output(logits: object, index: int, images: int) -> NoReturn:
     if not isinstance(logits, Tensor):
         raise OutputError(
             f"Network {index} returned a {type(logits).__name__}; a tensor of logits (B, K) is needed. "
-            "Say what to take with output=."
+            "Say what to take with output= (--network-output on the command line)."
         )
     if logits.ndim != 2 or len(logits) != images:
-        hint = " One logit an image: output='sigmoid'." if logits.shape == (images,) else ""
+        hint = " One logit an image: output='sigmoid' (--network-output sigmoid)." if logits.shape == (images,) else ""
         raise OutputError(
             f"Network {index} returned shape {tuple(logits.shape)} for {count_text(images, 'image')}; "
             f"(B, K) = ({images}, K) is needed.{hint} Segmentation and regression are not supported yet."

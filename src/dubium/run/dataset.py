@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +19,7 @@ from dubium.run.work import Work
 
 FILE = "run.json"
 SCORES = "scores"  # a folder beside the results, until the most uncertain images are explained
+MOST_NAMED = 3  # files in a message
 SCORED_ROWS = 16  # a shard of scores has so many times the rows of one with maps
 CLAIM = ("settings", "posterior", "images", "method", "classes")  # what decides the bytes of the results
 NAMED = CLAIM[:3]  # a run.json has at least these
@@ -44,7 +46,11 @@ def explain_dataset(
     with own_folder(out):
         claim_folder(Path(out), work, fresh)
         fill_folder(work, Path(out), engine, progress)
-        return open_results(out)
+        results = open_results(out)
+        if not len(results) and (skipped := results.skipped()):
+            delete_results(Path(out))
+            raise FileFormatError(nothing_read([item["reason"] for item in skipped]))
+        return results
 
 
 def fill_folder(work: Work, out: Path, engine: Executor, progress: StageProgress | None) -> None:
@@ -89,10 +95,32 @@ def claim_folder(out: Path, work: Work, fresh: bool) -> None:
         check_recorded(out, there, here, advice=advice)
         check_same_settings(out, {name: there.get(name) for name in CLAIM}, here, advice=advice)
         return
+    delete_shards(out)
+    write_json(out / FILE, {**here, "shards": None})
+
+
+def delete_shards(out: Path) -> None:
     for folder in (out / FOLDER, out / SCORES, out / SIGNED):
         for file in (*folder.glob(f"{EXPLAINED}-*.parquet"), *folder.glob(f"{SCORED}-*.parquet")):
             file.unlink()
-    write_json(out / FILE, {**here, "shards": None})
+
+
+def delete_results(out: Path) -> None:
+    """Leave the folder to whoever comes next; files of others stay."""
+    delete_shards(out)
+    (out / FILE).unlink(missing_ok=True)
+    for folder in (out / FOLDER, out / SCORES, out / SIGNED):
+        with suppress(OSError):
+            folder.rmdir()
+
+
+def nothing_read(reasons: Sequence[str]) -> str:
+    """What to say where no image could be read."""
+    if len(reasons) == 1:
+        return f"The image could not be read, so that there are no results: {reasons[0]}"
+    more = f" And {len(reasons) - MOST_NAMED:,} more." if len(reasons) > MOST_NAMED else ""
+    shown = " ".join(reasons[:MOST_NAMED])
+    return f"None of {len(reasons):,} images could be read, so that there are no results: {shown}{more}"
 
 
 def read_claim(out: Path) -> dict[str, Any]:

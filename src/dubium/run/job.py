@@ -82,14 +82,21 @@ def batch_rows(work: Work, job: ShardJob, start: int, shard: ShardWriter, tell: 
     rows: dict[int, Row] = {}
     for group in groups.values():
         inputs = torch.stack([x for x, _ in group]).to(work.settings.device, work.dtype)
+        if start == 0 and not rows and job.action == "explain" and work.settings.classes is not None:
+            check_names(work, explain_batch(work, "score", inputs[:1], tell, 0.0))  # before maps take their time
         explanation = explain_batch(work, job.action, inputs, tell, float(start + len(rows)))
-        names, classes = work.about["classes"], explanation.probs.shape[1]
-        if names is not None and len(names) != classes:
-            raise OptionError(f"There are {len(names)} names of classes for {classes} classes; give one for each.")
+        check_names(work, explanation)
         for place, (_, facts) in enumerate(group):
             rows[facts["id"]] = make_row(explanation, place, facts)
         tell(float(start + len(rows)))
     return [rows[index] for index in indices if index in rows]
+
+
+def check_names(work: Work, explanation: Explanation) -> None:
+    """Refuse names of classes that are not as many as the networks' classes."""
+    names, classes = work.about["classes"], explanation.probs.shape[1]
+    if names is not None and len(names) != classes:
+        raise OptionError(f"There are {len(names)} names of classes for {classes} classes; give one for each.")
 
 
 def read_input(work: Work, index: int, *, with_thumbnail: bool) -> tuple[Float[Tensor, "C H W"], dict[str, Any]]:

@@ -1,18 +1,22 @@
 """Where images come from: a dataset in memory, or files that are read one by one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from dubium.data import load
+from dubium.data import SOURCES, load
 from dubium.data.dataset import Dataset
+from dubium.data.fit import Preprocessing
+from dubium.data.folder import read_folder
 from dubium.data.image_files import find_images, image_size, read_image
+from dubium.data.load import SPLITS
 from dubium.data.samples import as_dataset, read_sample, read_samples
 from dubium.errors import OptionError
 from dubium.fingerprint import dataset_fingerprint
@@ -124,9 +128,22 @@ class SampleImages:
         return found.hexdigest()
 
 
-def open_dataset(images: Mapping[str, Any], split: str = "test") -> Dataset:
-    """The dataset that settings name, in memory: by name or path, or what a user's function returns."""
-    return as_dataset(import_data(images["factory"])) if "factory" in images else load(images["dataset"], split)
+def open_dataset(images: Mapping[str, Any], split: str = "test", preprocessing: Preprocessing | None = None) -> Dataset:
+    """The dataset that settings name, in memory: by name or path, or what a user's function returns.
+
+    Args:
+        preprocessing: how its images are brought to the networks' size; a folder's may then differ in theirs.
+    """
+    if "factory" not in images and preprocessing is not None:
+        before, _, after = images["dataset"].rpartition(":")
+        name, part = (before, after) if before and after in SPLITS else (images["dataset"], split)
+        if name not in SOURCES and Path(name).expanduser().is_dir():
+            return read_folder(Path(name).expanduser(), part, preprocessing)
+    data = as_dataset(import_data(images["factory"])) if "factory" in images else load(images["dataset"], split)
+    if preprocessing is None:
+        return data
+    prepared = [preprocessing.network_input(data.batch([index])[0]) for index in range(len(data))]
+    return replace(data, images=torch.stack(prepared))
 
 
 def import_data(path: str) -> Any:
