@@ -1,6 +1,7 @@
 """The `dubium` command: one file per subcommand, and mistakes reported in a sentence instead of a traceback."""
 
 import traceback
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +23,8 @@ from dubium.cli.train import train
 from dubium.cli.train_vae import train_vae
 from dubium.cli.uncertainty import uncertainty
 from dubium.errors import DubiumError
+
+NEAR = 0.75  # of difflib's measure, from 0 to 1
 
 
 class Commands(TyperGroup):
@@ -47,6 +50,7 @@ class Commands(TyperGroup):
             raise typer.Exit(130) from stopped
         except Exception as error:
             if hasattr(error, "exit_code") or isinstance(error, BrokenPipeError):  # typer's own: a wrong flag, an exit
+                keep_near_options(error)
                 raise
             failure = describe_failure(error)
             if failure is not None:
@@ -54,6 +58,12 @@ class Commands(TyperGroup):
                 raise typer.Exit(2) from error
             traceback.print_exc()
             raise typer.Exit(3) from error
+
+
+def keep_near_options(error: Any) -> None:
+    """Of the options that a typing mistake may have meant, those that are close to it."""
+    if getattr(error, "possibilities", None):
+        error.possibilities = get_close_matches(error.option_name, error.possibilities, n=2, cutoff=NEAR)
 
 
 def show_version(wanted: bool) -> bool:

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from dubium.choices import DATASETS, DEMO, FITS, INTERPOLATIONS, RANKING
-from dubium.errors import OptionError, lookup
+from dubium.errors import OptionError, UnknownNameError, lookup
 from dubium.kinds import KINDS
 from dubium.option_text import parse_options, split_method, split_outside_brackets
 from dubium.registry import method_names
@@ -152,11 +152,27 @@ NetworkOutput = Annotated[
 ]  # fmt: skip
 
 
+SEVERAL = "Several options of a method are separated by colons: mine:squares:power=3:patch=4."
+
+
+def check_option_texts(texts: Sequence[str]) -> None:
+    """Refuse a value that has another option in it."""
+    for text in texts:
+        if any(re.match(r"\s*[A-Za-z_]\w*=", part) for part in split_outside_brackets(text, ",")[1:]):
+            raise OptionError(f"The option is {text!r}. {SEVERAL} Or give --option once for each.")
+
+
 def check_method_text(text: str) -> str:
     """A callback of an option that takes a method: a typing mistake is an error at once."""
-    name, _ = split_method(text)
+    name, options = split_method(text)
+    check_option_texts(options)
+    if "=" in name:
+        raise OptionError(f"{text!r} is an option, where a method is expected. {SEVERAL}")
     if ":" not in name:
-        lookup("method", dict.fromkeys(method_names()), name)
+        try:
+            lookup("method", dict.fromkeys(method_names()), name)
+        except UnknownNameError as error:
+            raise UnknownNameError(f"{error} A function of your own is MODULE:FUNCTION.") from error
     return text
 
 
@@ -172,7 +188,7 @@ Method = Annotated[
     typer.Option(
         metavar="METHOD", rich_help_panel=METHOD, callback=check_method_text, autocompletion=completion(method_names()),
         help=f"{', '.join(method_names())}; or package.module:name of a function of yours, or of a class of Captum's. "
-        "Options may follow: ig:steps=50.",
+        "Options may follow, separated by colons: ig:steps=50, mine:squares:power=3:patch=4.",
     ),
 ]  # fmt: skip
 Option = Annotated[
@@ -299,6 +315,7 @@ def dataset_for(run: str | None, dataset: str | None) -> str | None:
 
 def method_options(texts: list[str] | None, **named: Any) -> dict[str, Any]:
     """The method's options that were given: as NAME=VALUE, or by an option of their own."""
+    check_option_texts(texts or ())
     return {name: value for name, value in named.items() if value is not None} | parse_options(texts or ())
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -23,6 +23,7 @@ def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED
     from dubium.run.store import class_name
 
     names: Sequence[str] | None = results.about["classes"]
+    named: Sequence[str] = results.about["settings"]["images"].get("files", ())
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("image")
     table.add_column("says")
@@ -36,7 +37,7 @@ def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED
         mark = "" if row.label is None else "green" if row.label == row.prediction else "red"
         votes = " ".join(class_name(names, int(k)) for k in row.members.argmax(1)[:9])
         table.add_row(
-            f"#{row.id}" if row.path is None else PurePath(row.path).name,
+            f"#{row.id}" if row.path is None else shown_path(row.path, named),
             class_name(names, row.prediction),
             f"{(sure := row.probs[row.prediction]):.{int(0 < sure < 0.01)}%}",
             f"[{mark}]{label}[/{mark}]" if mark else label,
@@ -44,6 +45,31 @@ def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED
             votes + (" …" if len(row.members) > 9 else ""),
         )
     Console().print(table)
+
+
+def shown_path(path: str, named: Sequence[str]) -> str:
+    """A file's path in the folder that was named, or its name alone."""
+    folders = (Path(folder).expanduser() for folder in named)
+    inside = (PurePath(path).relative_to(folder) for folder in folders if PurePath(path).is_relative_to(folder))
+    found = next((str(part) for part in inside if part.parts), "")
+    return found or PurePath(path).name
+
+
+def say_unused_labels(results: "Results") -> None:
+    """Say how folders that are called by numbers of classes become labels, where classes have no names."""
+    if results.about["classes"] is not None or "files" not in results.about["settings"]["images"]:
+        return
+    folders, classes = set[str](), 0
+    for row in results.rows(pictures=False):
+        folder = PurePath(row.path or "").parent.name
+        if not folder.isdecimal():
+            return
+        folders.add(folder)
+        classes = len(row.probs)
+    numbers = [str(number) for number in range(classes)]
+    if folders and folders <= set(numbers):
+        shown = ",".join(numbers if len(numbers) <= MOST_LISTED else [*numbers[:3], "...", numbers[-1]])
+        typer.echo(f"dubium: folders are called by numbers; --names {shown} takes them as labels.", err=True)
 
 
 def row_json(row: "Row") -> dict[str, Any]:

@@ -17,6 +17,7 @@ from dubium.cli._tables import (
     print_most_uncertain,
     row_json,
     say_size_taken,
+    say_unused_labels,
 )
 from dubium.files import own_folder
 
@@ -122,6 +123,7 @@ def explain(
         print_json({"out": str(folder), **counts, **files, "top": [row_json(row) for row in top_rows]})
     else:
         print_most_uncertain(results, settings.kinds[0])
+        say_unused_labels(results)
         print(f"\n{count:,} image{'s' * (count != 1)} scored, {explained:,} explained. Open {page}.")
     if skipped:
         exit_with_skipped(skipped, quiet=json)

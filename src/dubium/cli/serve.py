@@ -1,6 +1,8 @@
 """`dubium serve`."""
 
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -40,29 +42,41 @@ def serve(
     browser: Annotated[bool, typer.Option(help="Open the page in your browser.")] = True,
 ) -> None:  # fmt: skip
     """Explore one image at a time in the browser, live: kinds, methods, temperatures, blurring, votes."""
-    from dubium.run.store import has_results
-    from dubium.web import open_posterior_session, open_results_session
-    from dubium.web import serve as serve_page
-    from dubium.web.session import with_images, with_methods
-
-    own = (posterior, weights, mean, std, network_output, data_config)
-    if run and has_results(run):
-        named = o.posterior_settings(None, *own) if posterior else None
-        session = open_results_session(Path(run), named)
-        if images or dataset:
-            session = with_images(session, o.image_settings(None, images, dataset))
-    else:
-        shown = o.image_settings(run, images, dataset) if images or o.dataset_for(run, dataset) else None
-        session = open_posterior_session(
-            o.posterior_settings(run, *own), shown, fit=fit, resize=resize, interpolation=interpolation,
-            input_shape=o.parse_numbers(input_shape, int), classes=o.split_words([names]) if names else None,
-        )  # fmt: skip
-    chosen = [(text, *o.method_and_options(text)) for text in o.method_texts(methods)]
-    session = with_methods(session, {text: (name, o.method_options(options)) for text, name, options in chosen})
-    if host not in HERE:
-        typer.echo(f"dubium: anyone who can reach {host} can use this page and upload images.", err=True)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, with nothing left behind
-    serve_page(session, host=host, port=port, open_browser=browser, started=print_address)
+    typer.echo("dubium: opening the networks; the address follows.", err=True)
+    with said_when_stopped():
+        from dubium.run.store import has_results
+        from dubium.web import open_posterior_session, open_results_session
+        from dubium.web import serve as serve_page
+        from dubium.web.session import with_images, with_methods
+
+        own = (posterior, weights, mean, std, network_output, data_config)
+        if run and has_results(run):
+            named = o.posterior_settings(None, *own) if posterior else None
+            session = open_results_session(Path(run), named)
+            if images or dataset:
+                session = with_images(session, o.image_settings(None, images, dataset))
+        else:
+            shown = o.image_settings(run, images, dataset) if images or o.dataset_for(run, dataset) else None
+            session = open_posterior_session(
+                o.posterior_settings(run, *own), shown, fit=fit, resize=resize, interpolation=interpolation,
+                input_shape=o.parse_numbers(input_shape, int), classes=o.split_words([names]) if names else None,
+            )  # fmt: skip
+        chosen = [(text, *o.method_and_options(text)) for text in o.method_texts(methods)]
+        session = with_methods(session, {text: (name, o.method_options(options)) for text, name, options in chosen})
+        if host not in HERE:
+            typer.echo(f"dubium: anyone who can reach {host} can use this page and upload images.", err=True)
+        serve_page(session, host=host, port=port, open_browser=browser, started=print_address)
+
+
+@contextmanager
+def said_when_stopped() -> Iterator[None]:
+    """Ctrl-C is how the explorer ends: there is nothing to go on with."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        typer.echo("dubium: stopped.", err=True)
+        raise typer.Exit(130) from stopped
 
 
 def print_address(address: str) -> None:

@@ -11,7 +11,14 @@ import typer
 from dubium.choices import RANKING
 from dubium.cli import _options as o
 from dubium.cli._estimate import EstimateOnly, print_estimate
-from dubium.cli._tables import exit_with_skipped, print_json, print_most_uncertain, row_json, say_size_taken
+from dubium.cli._tables import (
+    exit_with_skipped,
+    print_json,
+    print_most_uncertain,
+    row_json,
+    say_size_taken,
+    say_unused_labels,
+)
 from dubium.files import own_folder
 
 
@@ -80,6 +87,7 @@ def uncertainty(
                 print_json(row_json(row))
         else:
             print_most_uncertain(results, settings.kinds[0], top)
+            say_unused_labels(results)
             count = len(results)
             print(f"\n{count:,} image{'s' * (count != 1)} scored." + (f" Open {page}." if page else ""))
         if skipped := results.skipped():

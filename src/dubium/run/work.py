@@ -114,7 +114,7 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
         raise OptionError(
             "No networks are named: give a folder of dubium.save_posterior, or --posterior module:factory."
         )
-    factory, weights = import_path(named["factory"]), list(named.get("weights") or ())
+    factory, weights = import_path(named["factory"], "MODULE:FACTORY"), list(named.get("weights") or ())
     if weights:
         return normalize_inputs(load_weights(factory, weights), named), None
     try:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -58,13 +59,17 @@ def build_imported(path: str, options: Mapping[str, Any]) -> Any:
 def import_path(path: str, noun: str = "architecture") -> Callable[..., Any]:
     """The function or class called `path`, "package.module:name"; `noun` is what errors call it."""
     module, _, name = path.partition(":")
+    found: Any = None
+    part = ""
     try:
-        found: Any = import_module(module)
+        found = import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError) as error:
+        near = get_close_matches(part, dir(found), n=1) if part else []
+        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise OptionError(
-            f"The {noun} {path!r} cannot be imported: {error}. Expected 'package.module:factory', importable "
+            f"The {noun} {path!r} cannot be imported: {error}.{hint} Expected 'package.module:factory', importable "
             "from where Python was started."
         ) from error
     if not callable(found):

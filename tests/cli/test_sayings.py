@@ -1,0 +1,94 @@
+"""What the command line says about mistakes of a first day, and about what it left out."""
+
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import dubium.web
+from dubium.cli import app
+
+CODE = """
+import torch
+from torch import nn
+
+def network():
+    return nn.Sequential(nn.Conv2d(3, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 3))
+
+def networks():
+    torch.manual_seed(0)
+    return [network().eval(), network().eval()]
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    """A folder with a module of networks, and photos in folders that are called by numbers."""
+    (tmp_path / "said_code.py").write_text(CODE)
+    for label in "02":
+        (tmp_path / "photos" / label).mkdir(parents=True)
+        Image.fromarray(np.full((8, 8, 3), 80, np.uint8)).save(tmp_path / "photos" / label / "x.png")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "said_code", raising=False)
+
+
+def say(*words, code=0):
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code == code, done.output
+    return " ".join(done.output.split())
+
+
+def test_folders_called_by_numbers_are_labels_with_names_and_a_hint_without():
+    run = ("uncertainty", "said_code:networks", "--images", "photos")
+    assert "--names 0,1,2 takes them as labels" in say(*run)
+    assert "takes them as labels" not in say(*run, "--names", "0,1,2")
+
+
+def test_images_below_a_folder_are_listed_with_their_path_in_it():
+    said = say("uncertainty", "said_code:networks", "--images", "photos")
+    assert "0/x.png" in said
+    assert "2/x.png" in said
+    assert "photos/0" not in said
+
+
+def test_a_misspelt_function_is_called_what_the_help_calls_it():
+    said = say("uncertainty", "said_code:netwrks", "--images", "photos", code=2)
+    assert "The MODULE:FACTORY 'said_code:netwrks' cannot be imported" in said
+    assert "Did you mean 'networks'?" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--method", "squars"), "A function of your own is MODULE:FUNCTION."),
+        (("--method", "mine:squares:power=3,patch=4"), "separated by colons: mine:squares:power=3:patch=4"),
+        (("--method", "ig", "--option", "steps=3,batch=4"), "Or give --option once for each"),
+    ],
+)
+def test_methods_of_ones_own_and_several_options(words, message):
+    assert message in say("explain", "said_code:networks", "--images", "photos", *words, code=2)
+
+
+def test_evaluate_says_how_several_options_are_written():
+    words = ("--methods", "mine:squares:power=3,patch=4", "--out", "out")
+    assert "separated by colons" in say("evaluate", "blurring", "demo", *words, code=2)
+
+
+def test_a_misspelt_option_brings_near_names_alone():
+    said = say("explain", "--metod", "grad", code=2)
+    assert "--method" in said
+    assert "--std" not in said
+    assert "--top" not in said
+
+
+def test_the_explorer_says_that_it_begins_and_nothing_of_going_on_when_it_is_stopped(monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dubium.web, "serve", stop)
+    said = say("serve", "demo", code=130)
+    assert said.startswith("dubium: opening the networks")
+    assert said.endswith("dubium: stopped.")
