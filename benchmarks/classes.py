@@ -22,7 +22,7 @@ from torch import Tensor
 import dubium
 from benchmarks._class_maps import Population, cifar100, populations
 from benchmarks._measure import machine, seconds
-from dubium.class_sampling import class_weights, offsets, systematic
+from dubium.class_sampling import class_weights, count_points, start_offsets
 from dubium.figures import overlay, picture
 from dubium.models import cifar_resnet, cnn, resnet18
 from dubium.shares import class_shares
@@ -44,13 +44,13 @@ def plain(share: Tensor, count: int, seed: int) -> Tensor:
     scores = share[:, 1:].sum(-1, keepdim=True)
     starts = torch.rand(2, len(share), 1, 1, generator=generator).double()
     chances = count * share[:, 1:] / scores
-    hits = torch.stack([systematic(chances[:, kind], starts[kind]) for kind in range(2)], 1)
+    hits = torch.stack([count_points(chances[:, kind], starts[kind]) for kind in range(2)], 1)
     weights = hits * scores / count
     return torch.cat([weights.sum(1, keepdim=True), weights], 1)
 
 
 def shipped(share: Tensor, count: int, seed: int) -> Tensor:
-    return class_weights(share, torch.full((share.shape[2],), count), offsets(len(share), seed))
+    return class_weights(share, torch.full((share.shape[2],), count), start_offsets(len(share), seed))
 
 
 def error(population: Population) -> Iterator[dict[str, Any]]:

@@ -1,6 +1,8 @@
 """Imports point down, and optional libraries stay out until they are asked for."""
 
 import ast
+import importlib
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -48,3 +50,17 @@ def test_importing_dubium_imports_no_optional_library_and_no_command():
     check = f"import sys, dubium; print([name for name in {heavy!r} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True).stdout
     assert found.strip() == "[]"
+
+
+def test_benchmarks_examples_and_docs_import_names_that_exist():
+    """They run seldom, so a name that was changed here would be found missing months later."""
+    missing = []
+    for folder in ("benchmarks", "examples", "docs"):
+        for path in sorted((ROOT.parents[1] / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "dubium":
+                    module = importlib.import_module(node.module)
+                    names = [alias.name for alias in node.names if not hasattr(module, alias.name)]
+                    modules = [name for name in names if importlib.util.find_spec(f"{node.module}.{name}")]
+                    missing += [f"{path.name}: {node.module}.{name}" for name in names if name not in modules]
+    assert not missing
