@@ -55,6 +55,7 @@ def out(place):
 def test_explain_writes_shards_and_a_page_from_which_the_page_can_be_made_again(out):
     assert len(open_results(out)) == 20
     page = (out / "index.html").read_text()
+    assert "dubium export out --to csv" in page
     (out / "index.html").unlink()
     assert json.loads(invoke("report", out, "--json", "--png").stdout)["images"] == 20
     assert (out / "index.html").read_text() == page

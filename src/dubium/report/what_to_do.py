@@ -1,5 +1,6 @@
 """What to do, on the page: a count for each advice with its rule, and the labels that are probably wrong."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from html import escape
 
@@ -9,7 +10,9 @@ from dubium.run.row import Row
 from dubium.run.store import Results
 
 LISTED = 50  # labels on the page
-WORDS = "By the scores alone; the rule is in the text of each. Lists for a labelling team: dubium export OUT --to csv."
+WORDS = (
+    "By the scores alone; the rule is in the text of each. Lists for a labelling team, from the folder above this page:"
+)
 
 
 def what_to_do_section(results: Results, name: Callable[[int], str]) -> str:
@@ -26,7 +29,9 @@ def what_to_do_section(results: Results, name: Callable[[int], str]) -> str:
         for advice, count in counts.items()
     )
     suspects = suspects_table(rows[CHECK_LABEL], name) if CHECK_LABEL in rows else ""
-    return f'<h2 id="what-to-do">What to do</h2><p class="lead">{WORDS}</p><ul class="todo">{items}</ul>{suspects}'
+    command = f"dubium export {shlex.quote(results.folder.resolve().name)} --to csv"
+    lead = f'<p class="lead">{WORDS} <code>{escape(command)}</code>.</p>'
+    return f'<h2 id="what-to-do">What to do</h2>{lead}<ul class="todo">{items}</ul>{suspects}'
 
 
 def review_rows(results: Results) -> dict[Advice, list[Row]]:
