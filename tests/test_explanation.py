@@ -204,3 +204,14 @@ def test_the_notebook_view_shows_each_image_beside_its_maps_by_names(kept, resul
         assert f'alt="image {index}"' in html
     assert result._repr_html_().count("<img") == 2 * 3
     assert dubium.uncertainty(ensemble(small_cnn), images(2))._repr_html_().count("<img") == 0
+
+
+def test_kinds_keep_their_order_in_a_file(tmp_path):
+    kinds = ("total", "aleatoric", "epistemic")
+    scores, maps = ({kind: torch.rand(2, *size) for kind in kinds} for size in ((), (4, 4)))
+    result = dubium.Explanation(
+        scores, maps, torch.rand(2, 3), torch.rand(5, 2, 3), "grad", {}, {"signed": maps}, (2, 1, 4, 4)
+    )
+    result.save(tmp_path / "doubt.safetensors")
+    found = dubium.load(tmp_path / "doubt.safetensors")
+    assert tuple(found.scores) == tuple(found.maps) == tuple(found.extras["signed"]) == kinds

@@ -99,6 +99,7 @@ try:
     explain(x, needed)
 except dubium.errors.OptionError as error:
     needed = re.search(r"memory='(\\d+MiB)'", str(error)).group(1)
+networks[0](x[:1].clone().requires_grad_())  # what the allocator keeps of any pass, as after a refusal that needed one
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before = peak()
 explain(x, needed)
@@ -128,3 +129,51 @@ def test_the_limit_holds_for_large_images_with_every_method(method, size):
     command = [sys.executable, "-c", LARGE, method, *size]
     ratio, _needed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert float(ratio) < 1.2
+
+
+REFUSED = """
+import resource, sys, warnings
+import torch
+from torch import nn
+import dubium
+
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.SiLU(), nn.Conv2d(16, 16, 3))
+        self.last = nn.Linear(16, 3)
+
+    def forward(self, x):
+        if sys.argv[2] == "values":
+            self.brightest = float(x.detach().max())
+        self.features = self.body(x).detach()
+        return self.last(self.body(x).mean((2, 3)))
+
+networks, x = [Network().eval() for _ in range(3)], torch.rand(1, 3, 1500, 1500)
+explain = dubium.uncertainty if sys.argv[1] == "scores" else dubium.explain
+options = {} if sys.argv[1] == "scores" else {"method": sys.argv[1]}
+explain(networks, x[..., :64, :64], **options)
+torch.nn.Conv2d(3, 3, 3).to("meta")(torch.empty(1, 3, 9, 9, device="meta") + 1).mean()  # what torch imports for this
+x.isfinite()
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+before = peak()
+try:
+    explain(networks, x, memory="64MiB", **options)
+except dubium.errors.OptionError as error:
+    print(error)
+print(peak() - before)
+explain(networks, x[..., :64, :64], memory="64MiB", **options)  # nothing of it stays in the networks
+"""
+
+
+@pytest.mark.parametrize(("method", "code"), [("grad", "plain"), ("grad", "values"), ("scores", "plain")])
+def test_a_refusal_keeps_to_the_limit_itself(method, code):
+    command = [sys.executable, "-c", REFUSED, method, code]
+    said, grown = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert "memory is 64 MiB" in said
+    assert "needs at least" in said
+    assert ("memory='" in said) == (code == "plain")
+    assert float(grown) < 64

@@ -109,6 +109,16 @@ def test_a_method_of_ones_own_may_differentiate(networks, x):
         assert not maps.requires_grad
 
 
+def test_what_a_method_of_ones_own_raises_is_said_to_be_its(networks, x):
+    def squares(network, x, target):
+        raise TypeError("no squares today")
+
+    for of in ({"method": squares}, {"relevance": squares, "classes": 2}):
+        with pytest.raises(OptionError, match="The method squares raised TypeError: no squares today") as raised:
+            dubium.explain(networks, x, **of)
+        assert isinstance(raised.value.__cause__, TypeError)
+
+
 def test_a_function_that_is_called_like_a_method_of_ours_is_the_users(networks, x):
     def edges(network, x, target):
         return brightest(network, x, target)

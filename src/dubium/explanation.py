@@ -180,6 +180,9 @@ def load(path: Path | str) -> Explanation:
     for name in [name for name in tensors if "/" in name]:
         part, _, kind = name.partition("/")
         parts.setdefault(part, {})[kind] = tensors[name]
+    for part, by_kind in parts.items():  # a file has an order of its own
+        known = [kind for kind in KINDS if kind in by_kind]
+        parts[part] = {kind: by_kind[kind] for kind in dict.fromkeys([*known, *by_kind])}
     return Explanation(
         scores=parts.pop("scores"),
         maps=parts.pop("maps"),

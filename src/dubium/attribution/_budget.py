@@ -5,8 +5,8 @@ are wanted may take a quarter of it, a chunk of gradients half, a chunk of maps 
 Below the limit, chunks are as large as was fastest of all sizes that were tried (benchmarks/suite).
 """
 
-from collections.abc import Iterable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -14,6 +14,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dubium.attribution._dry_pass import IS_REPEATED, copy_without_values
 from dubium.attribution._implicit import flatten_tensors
 from dubium.attribution._target import target_part
 from dubium.errors import OptionError
@@ -25,6 +26,7 @@ FORWARD_IMAGES = 64  # in a forward pass without a graph
 FEATURE_FACTOR = (
     128  # a forward pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
 )
+FIRST_PASS_FACTOR = 2 * FEATURE_FACTOR  # with a graph, as the checks of a first pass keep it
 TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
 NEGLIGIBLE = 16 * 2**20  # bytes that are not counted: below, a limit is a matter of speed alone
 BACKWARD_FEATURES = 7  # of the widest layer, alive at once in a backward pass: gradients, copies, a layer's workspace
@@ -85,12 +87,17 @@ def is_large(x: Images) -> bool:
     return len(x) > 0 and FEATURE_FACTOR * x[0].nbytes > NEGLIGIBLE
 
 
-def refuse_memory(least: int, memory: int, image_shape: Sequence[int]) -> NoReturn:
-    """The smallest chunk does not fit. It cannot be split, and a limit that does not hold would be worse than none."""
+def refuse_memory(least: int, memory: int, image_shape: Sequence[int], *, is_bound: bool = False) -> NoReturn:
+    """The smallest chunk does not fit. It cannot be split, and a limit that does not hold would be worse than none.
+
+    Args:
+        is_bound: whether more than `least` may be needed.
+    """
     mebibytes = -(-least // 2**20)
+    advice = "more memory (how much is not known before)" if is_bound else f"memory='{mebibytes}MiB' or more,"
     raise OptionError(
         f"memory is {memory / 2**20:.4g} MiB; one image of shape {tuple(image_shape)} needs at least {mebibytes} MiB "
-        f"with these networks. Give memory='{mebibytes}MiB' or more, or smaller images."
+        f"with these networks. Give {advice} or smaller images."
     )
 
 
@@ -120,20 +127,37 @@ class OutputSizes(TorchDispatchMode):
     An operation that may have an implicit bias has it in memory, too, and forward mode needs copies for it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, image: Images, check: "Callable[[OutputSizes], None]") -> None:
         super().__init__()
-        self.sizes: list[int] = []
+        self.sizes = [image.nbytes]
         self.widest = 0  # of the operations that may have an implicit bias
+        self.check = check
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        given = {value.untyped_storage().data_ptr() for value in dense_tensors(args)}
+        if IS_REPEATED.get():
+            return out
+        given = {value.untyped_storage()._cdata for value in dense_tensors(args)}
         has_bias = getattr(func, "overloadpacket", func).__name__ not in WITHOUT_BIAS
         for value in dense_tensors(out):
-            if value.untyped_storage().data_ptr() not in given:
+            if value.untyped_storage()._cdata not in given:
                 self.sizes += [value.nbytes] * (2 if has_bias else 1)
                 self.widest = max(self.widest, value.nbytes * has_bias)
+        self.check(self)
         return out
+
+    def begin(self, *_: Any) -> None:
+        """Forget what came before the network itself, unless it runs again for a check."""
+        if not IS_REPEATED.get():
+            del self.sizes[1:]
+
+    def gradient_bytes(self) -> int:
+        """Of the gradients at one image: all outputs stay for them."""
+        return sum(self.sizes) + max(BACKWARD_FEATURES * max(self.sizes), IMPLICIT_FEATURES * self.widest)
+
+    def forward_bytes(self) -> int:
+        """Of a forward pass of one image without a graph."""
+        return FORWARD_FEATURES * max(self.sizes)
 
 
 def dense_tensors(values: Any) -> list[Tensor]:
@@ -145,21 +169,61 @@ def measure_cost(network: nn.Module, x: Float[Tensor, "B ..."], target: Target |
 
     All operations' outputs stay for the backward pass, whose own gradients live four layers.
     """
-    outputs = OutputSizes()
-    # the checks of a first pass repeat it
-    handle = next(network.modules()).register_forward_pre_hook(lambda *_: outputs.sizes.clear())
+    outputs, output = output_sizes(network, x)
+    scores = output.flatten(1) if target is None else target_part(target, slice(1))(output)
+    sizes = outputs.sizes
+    return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes), outputs.gradient_bytes(), tuple(x.shape[1:]))
+
+
+def output_sizes(
+    network: nn.Module, x: Float[Tensor, "B ..."], check: Callable[[OutputSizes], None] = lambda _: None
+) -> tuple[OutputSizes, Tensor]:
+    """The sizes in a pass of the first image, and its output.
+
+    Args:
+        check: called after each operation; what it raises ends the pass.
+    """
+    outputs = OutputSizes(x[:1], check)
+    handle = next(network.modules()).register_forward_pre_hook(outputs.begin)
     fast_path = torch.backends.mha.get_fastpath_enabled()  # of a transformer's layers, where there are no gradients
     try:
         torch.backends.mha.set_fastpath_enabled(False)
         with outputs:
-            output = network(x[:1].clone())
-        scores = output.flatten(1) if target is None else target_part(target, slice(1))(output)
+            return outputs, network(x[:1].clone())
     finally:
-        torch.backends.mha.set_fastpath_enabled(fast_path)
         handle.remove()
-    sizes = [*outputs.sizes, x[:1].nbytes]
-    least = sum(sizes) + max(BACKWARD_FEATURES * max(sizes), IMPLICIT_FEATURES * outputs.widest)
-    return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes), least, tuple(x.shape[1:]))
+        torch.backends.mha.set_fastpath_enabled(fast_path)
+
+
+def dry_output_sizes(network: nn.Module, x: Images) -> OutputSizes | None:
+    """The same sizes without computing anything; None of a network that needs values to run."""
+    try:
+        with torch.device("meta"):
+            return output_sizes(copy_without_values(network), x[:1].to("meta"))[0]
+    except Exception:  # whatever a network's code raises about tensors without values: a real pass will tell
+        return None
+
+
+def check_one_image(network: nn.Module, x: Images, memory: int, needed: Callable[[OutputSizes], int]) -> None:
+    """Whether one image keeps to the memory; where a pass that measures it may not, before that pass.
+
+    The sizes are then those of a pass that computes nothing. A network that cannot run so is stopped at the operation
+    that goes beyond the limit, and what it needs in all stays unknown.
+    """
+    limit = max(memory, NEGLIGIBLE)
+
+    def check(outputs: OutputSizes, *, is_bound: bool = False) -> None:
+        if needed(outputs) > limit:
+            refuse_memory(needed(outputs), memory, x.shape[1:], is_bound=is_bound)
+
+    is_safe = FIRST_PASS_FACTOR * x[0].nbytes <= limit
+    outputs = output_sizes(network, x)[0] if is_safe else dry_output_sizes(network, x)
+    if outputs is not None:
+        check(outputs)
+    else:
+        stop = partial(check, is_bound=True)
+        stop(OutputSizes(x[:1], stop))
+        output_sizes(network, x, stop)
 
 
 def images_per_pass(network: nn.Module, x: Images, target: Target | None, memory: int) -> int:
@@ -173,15 +237,13 @@ def check_gradients(networks: Iterable[nn.Module], x: Images, memory: int) -> No
     Before anything is computed: a forward pass needs less, and its refusal would name a limit that is not enough.
     """
     for network in networks:
-        measure_cost(network, x).chunks(1, memory)
+        check_one_image(network, x, memory, OutputSizes.gradient_bytes)
 
 
 def forward_batch_size(network: nn.Module, x: Images, memory: int) -> int:
     """Images in a forward pass without a graph; where one may need much, it is checked that it keeps to the memory."""
     if is_large(x):
-        least = FORWARD_FEATURES * (measure_cost(network, x).per_row // 4)
-        if least > max(memory, NEGLIGIBLE):
-            refuse_memory(least, memory, x.shape[1:])
+        check_one_image(network, x, memory, OutputSizes.forward_bytes)
     return min(FORWARD_IMAGES, max(1, memory // (FEATURE_FACTOR * x[0].nbytes)))
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dubium.attribution._captum import captum_attributor, captum_name, is_captum
 from dubium.attribution._target import target_part
-from dubium.errors import OptionError, UnknownNameError
+from dubium.errors import DubiumError, OptionError, UnknownNameError
 from dubium.registry import REGISTERED, load_function, method_names
 from dubium.types import Attribution, Attributor, Images, Maps, Target
 
@@ -51,31 +51,40 @@ def find_attributor(what: object) -> tuple[str, Attributor] | None:
     if isinstance(what, str):
         what = REGISTERED[what] if what in REGISTERED else import_method(what) if ":" in what else what
     if not isinstance(what, str) and is_captum(what):
-        name, function = captum_name(what), image_by_image(captum_attributor(what))
+        name, function = captum_name(what), captum_attributor(what)
     elif callable(what) and not isinstance(what, type):
         name = getattr(getattr(what, "func", what), "__name__", type(what).__name__)
         check_signature(what, name)
-        function = image_by_image(what)
+        function = what
     else:
         return None
-    return (given if isinstance(given, str) and given in REGISTERED else name), function
+    called = given if isinstance(given, str) else name
+    return (called if called in REGISTERED else name), image_by_image(function, called)
 
 
-def image_by_image(function: Attributor) -> Attributor:
+def image_by_image(function: Attributor, name: str) -> Attributor:
     """A user's function, called image by image where the target selects different classes for each image.
 
     The function then always gets a target that is one function of the logits, as its author expects. Gradients are
-    switched on for it.
+    switched on for it. What it raises is said to be its.
     """
+
+    def call(*args: Any, **options: Any) -> Maps | Attribution:
+        try:
+            found: Maps | Attribution = function(*args, **options)
+        except (DubiumError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise OptionError(f"The method {name} raised {type(error).__name__}: {error}") from error
+        return found
 
     @wraps(function)
     @torch.enable_grad()
     def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Maps | Attribution:
         if not getattr(target, "differs_by_image", False):
-            found: Maps | Attribution = function(network, x, target, **options)
-            return detach(found)
+            return detach(call(network, x, target, **options))
         images = [slice(b, b + 1) for b in range(len(x))]
-        parts = [function(network, x[image], target_part(target, image), **options) for image in images]
+        parts = [call(network, x[image], target_part(target, image), **options) for image in images]
         return torch.cat([part.maps if isinstance(part, Attribution) else part for part in parts]).detach()
 
     return attribute

@@ -16,6 +16,7 @@ from torch.jit import ScriptModule
 
 from dubium.attribution._autograd.nodes import graph_nodes
 from dubium.attribution._budget import keep_freed_memory
+from dubium.attribution._dry_pass import repeat_pass
 from dubium.checks import check_network, check_posterior
 from dubium.errors import DubiumError, NetworkError
 from dubium.networks.class_choice import Pair, select_pair
@@ -182,7 +183,7 @@ class LogitsNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         findings = self.findings
-        if self.index in findings.checked:
+        if self.index in findings.checked or x.is_meta:  # without values nothing can be checked
             logits = self.logits(x)
         elif not findings.needs_gradients or x.requires_grad:
             logits = self.check_first_pass(x, x)
@@ -226,7 +227,7 @@ class LogitsNetwork(nn.Module):
         watch = CutWatch() if is_watched else None
         with watch or nullcontext():
             logits = self.logits(x.clone())
-        with torch.no_grad():
+        with torch.no_grad(), repeat_pass():
             is_drawn = on_device is not None and not torch.equal(on_device, torch.cuda.get_rng_state(x.device))
             if is_drawn or not torch.equal(before, torch.get_rng_state()):
                 check_is_fixed(logits, self.logits(x.clone()), self.index)
@@ -242,7 +243,8 @@ class LogitsNetwork(nn.Module):
             refuse_cut_off(self.index)
         if watch is not None:
             if watch.found:
-                warn_of_cut(self.network, x, self.index)
+                with repeat_pass():
+                    warn_of_cut(self.network, x, self.index)
             self.findings.watched.add(type(self.network))
             self.findings.operations[self.index] = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
         return logits
