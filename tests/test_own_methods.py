@@ -10,6 +10,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from typer.testing import CliRunner
 
 import dubium
+from dubium.checks import check_images
 from dubium.cli import app
 from dubium.data import Dataset as Images
 from dubium.data.samples import as_dataset
@@ -117,6 +118,12 @@ def test_what_a_method_of_ones_own_raises_is_said_to_be_its(networks, x):
         with pytest.raises(OptionError, match="The method squares raised TypeError: no squares today") as raised:
             dubium.explain(networks, x, **of)
         assert isinstance(raised.value.__cause__, TypeError)
+
+
+def test_a_loader_given_to_explain_is_sent_to_explain_dataset(x):
+    for given in (DataLoader(Samples(x, lambda image, _label: image)), Samples(x, lambda image, _label: image)):
+        with pytest.raises(ImagesTypeError, match=r"dubium\.explain_dataset"):
+            check_images(given)
 
 
 def test_a_function_that_is_called_like_a_method_of_ours_is_the_users(networks, x):

@@ -11,6 +11,7 @@ from torch.jit import ScriptModule
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
+from torch.utils.data import DataLoader, Dataset
 
 from dubium.errors import (
     DeviceError,
@@ -37,9 +38,11 @@ def check_images(x: object) -> None:
             "x['pixel_values'], of processor(images, return_tensors='pt')."
         )
     if not isinstance(x, Tensor):
-        raise ImagesTypeError(
-            f"x is a {type(x).__name__}, not a torch tensor. Convert it: torch.as_tensor(x, dtype=torch.float32)."
+        is_dataset = isinstance(x, DataLoader | Dataset)
+        advice = (
+            "Give it to dubium.explain_dataset" if is_dataset else "Convert it: torch.as_tensor(x, dtype=torch.float32)"
         )
+        raise ImagesTypeError(f"x is a {type(x).__name__}, not a torch tensor. {advice}.")
     if x.layout != torch.strided or x.is_meta:
         kind, advice = ("without values, on the meta device", "") if x.is_meta else (x.layout, ": x.to_dense()")
         raise ImagesTypeError(f"x is a tensor {kind}; a dense tensor with values is needed{advice}.")

@@ -77,6 +77,14 @@ def test_a_missing_library_names_its_extra():
         require("no_such_library", "laplace")
 
 
+def test_a_library_that_is_there_but_fails_is_not_to_be_installed(tmp_path, monkeypatch):
+    (tmp_path / "broken_library.py").write_text("raise ImportError('needs another torch')")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingExtraError, match="is installed but cannot be imported: needs another torch") as raised:
+        require("broken_library", "laplace")
+    assert "pip" not in str(raised.value)
+
+
 def estimators(model, x, count):
     """What the model itself gives: (N * B, K), estimator after estimator, as (B, N, K)."""
     return model.eval()(x).unflatten(0, (count, len(x))).movedim(0, 1)

@@ -57,7 +57,8 @@ class Normalise(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         for values in (self.mean, self.std):
             if len(values) not in (1, x.shape[1]):
-                raise OptionError(f"mean or std has {len(values)} channels, the images have {x.shape[1]}.")
+                hint = " Are their axes (B, H, W, C)? Then: x.movedim(-1, 1)." if x.shape[-1] == len(values) else ""
+                raise OptionError(f"mean or std has {len(values)} channels, the images have {x.shape[1]}.{hint}")
         return (x - self.mean) / self.std
 
     def is_like(self, other: "Normalise") -> bool:

@@ -14,6 +14,10 @@ def require(module: str, extra: str) -> Any:
             warnings.simplefilter("ignore")
             return import_module(module)
     except (ImportError, RuntimeError) as error:  # a torchvision of another torch raises the latter
+        if not isinstance(error, ModuleNotFoundError) or error.name not in (module, module.partition(".")[0]):
+            raise MissingExtraError(
+                f"This needs the library {module!r}, which is installed but cannot be imported: {error}"
+            ) from error
         raise MissingExtraError(
             f"This needs the library {module!r}, which cannot be imported: {error}. Install it: pip install "
             f"'dubium[{extra}]'."
