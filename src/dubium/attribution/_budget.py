@@ -127,7 +127,7 @@ class OutputSizes(TorchDispatchMode):
     An operation that may have an implicit bias has it in memory, too, and forward mode needs copies for it.
     """
 
-    def __init__(self, image: Images, check: "Callable[[OutputSizes], None]") -> None:
+    def __init__(self, image: Float[Tensor, "B ..."], check: "Callable[[OutputSizes], None]") -> None:
         super().__init__()
         self.sizes = [image.nbytes]
         self.widest = 0  # of the operations that may have an implicit bias
