@@ -95,10 +95,12 @@ networks, x = [network() for _ in range(2)], torch.rand(2, 3, height, width)
 if "clue" not in method:  # its model knows one size of images
     explain(x[:1, :, :64, :64], "1GiB")
 needed = "20MiB"
-try:
-    explain(x, needed)
-except dubium.errors.OptionError as error:
-    needed = re.search(r"memory='(\\d+MiB)'", str(error)).group(1)
+for _attempt in range(2 if "clue" in method else 1):  # CLUE's model is counted once the networks fit
+    try:
+        explain(x, needed)
+        break
+    except dubium.errors.OptionError as error:
+        needed = re.search(r"memory='(\\d+MiB)'", str(error)).group(1)
 networks[0](x[:1].clone().requires_grad_())  # what the allocator keeps of any pass, as after a refusal that needed one
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 before = peak()
