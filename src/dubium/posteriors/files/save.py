@@ -52,6 +52,7 @@ def save_posterior(
         training: a record of the training, as JSON.
 
     >>> from tempfile import TemporaryDirectory
+    >>> from dubium import load_posterior
     >>> from dubium.models import cnn
     >>> small = {"name": "cnn", "options": {"filters": 2}}
     >>> with TemporaryDirectory() as folder:
