@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import dubium
-from dubium.errors import ImagesTypeError, NetworkError, NetworkStateError, OutputError
+from dubium.errors import DeviceError, ImagesTypeError, NetworkError, NetworkStateError, OutputError
 from tests.networks import images, randomised, small_cnn
 
 COMPLETE = 1e-4
@@ -57,9 +57,12 @@ def test_images_without_values_or_dense_layout_are_refused(x):
         dubium.explain(between(torch.sigmoid), x)
 
 
-@pytest.mark.parametrize("network", [nn.Sequential(nn.LazyConv2d(4, 3)), small_cnn().to("meta")], ids=["lazy", "meta"])
-def test_networks_without_weights_are_refused(network):
-    with pytest.raises(NetworkStateError, match="Without weights: network 0, layer '0'"):
+WEIGHTLESS = [(nn.Sequential(nn.LazyConv2d(4, 3)), NetworkStateError), (small_cnn().to("meta"), DeviceError)]
+
+
+@pytest.mark.parametrize(("network", "error"), WEIGHTLESS, ids=["lazy", "meta"])
+def test_networks_without_weights_are_refused(network, error):
+    with pytest.raises(error, match="Without weights: network 0, layer '0'"):
         dubium.explain([network.eval()], images(), kinds="total")
 
 

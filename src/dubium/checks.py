@@ -99,10 +99,15 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
     tensors: list[Tensor] = []
     for name, module in network.named_modules():
         own = (*module._parameters.values(), *module._buffers.values())
-        if any(is_lazy(tensor) or (tensor is not None and tensor.is_meta) for tensor in own):
+        if any(is_lazy(tensor) for tensor in own):
             raise NetworkStateError(
-                f"Without weights: {layer_text(index, name, module)}. It is a lazy layer that has not seen a batch, or "
-                "on the meta device. Pass one batch through the network, or load its weights, first."
+                f"Without weights: {layer_text(index, name, module)}. It is a lazy layer that has not seen a batch. "
+                "Pass one batch through the network, or load its weights, first."
+            )
+        if any(tensor is not None and tensor.is_meta for tensor in own):
+            raise DeviceError(
+                f"x is on {x.device}, network {index} on meta. Without weights: {layer_text(index, name, module)}. "
+                "Load its weights first."
             )
         tensors += [tensor for tensor in own if tensor is not None and tensor.is_floating_point()]
         if module.training:
