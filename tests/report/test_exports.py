@@ -115,8 +115,11 @@ def test_the_review_is_every_image_with_something_to_do_in_order(out):
         assert float(line["total"]) == pytest.approx(row.total, abs=1e-4)
         assert (line["share"] == "") == (row.regions is None)
         if row.regions:
+            kind = "aleatoric" if line["advice"] == "look" else "epistemic"
+            assert line["region_kind"] == kind
+            largest = next(region for region in row.regions if region.kind == kind and not region.is_remainder)
             assert [int(line[side]) for side in ("top", "left", "bottom", "right")] == [
-                getattr(bright(row)[0], side) for side in ("top", "left", "bottom", "right")
+                getattr(largest, side) for side in ("top", "left", "bottom", "right")
             ]
 
 

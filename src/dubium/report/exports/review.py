@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from dubium.advice import LOOK
 from dubium.files import written_atomically
 from dubium.kinds import KINDS
 from dubium.report.exports.regions import ExportRegions
@@ -14,7 +15,7 @@ from dubium.run.row import Row
 
 COLUMNS = (
     *("rank", "advice", "reason", "id", "path", "label", "says", "sure", "or", "or_sure"),
-    *(*KINDS, "top", "left", "bottom", "right", "share"),
+    *(*KINDS, "top", "left", "bottom", "right", "share", "region_kind"),
 )
 
 
@@ -45,9 +46,11 @@ def review_line(regions: ExportRegions, row: Row) -> dict[str, Any]:
         "or": regions.class_name(second), "or_sure": f"{row.probs[second]:.4f}",
     }  # fmt: skip
     cells |= {kind: f"{score:.4f}" for kind, score in row.scores().items()}
-    for region in (region for region in row.regions or () if region.kind == regions.kind and not region.is_remainder):
+    kind = "aleatoric" if advice is LOOK else regions.kind  # what is ambiguous is not what the networks disagree about
+    bright = [region for region in row.regions or () if not region.is_remainder]
+    for region in sorted(bright, key=lambda region: region.kind != kind)[:1]:  # another kind's where it has none
         box = {"top": region.top, "left": region.left, "bottom": region.bottom, "right": region.right}
-        return {**cells, **box, "share": f"{region.share:.4f}"}
+        return {**cells, **box, "share": f"{region.share:.4f}", "region_kind": region.kind}
     return cells
 
 
