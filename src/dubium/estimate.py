@@ -48,6 +48,6 @@ def join_estimates(parts: list[Estimate]) -> Estimate:
         sum(part.images for part in parts),
         sum(part.passes for part in parts),
         sum(part.explained for part in parts),
-        None if None in seconds else sum(value or 0.0 for value in seconds),
+        None if None in seconds else sum((value or 0.0 for value in seconds), 0.0),
         sum(part.bytes for part in parts),
     )

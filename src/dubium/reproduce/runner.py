@@ -94,7 +94,7 @@ def estimate_jobs(statuses: Sequence[JobStatus]) -> Estimate:
     """What is left to do, for one core; times of jobs that were not measured are guesses."""
     left = [status for status in statuses if status.state != DONE]
     is_known = all(status.seconds is not None for status in left)
-    seconds = sum(status.seconds or 0.0 for status in left) if is_known else None
+    seconds = sum((status.seconds or 0.0 for status in left), 0.0) if is_known else None
     images = sum(job_images(status.job) for status in left)
     task = f"{len(left)} of {len(statuses)} jobs to do, {images:,} images"
     return Estimate(task, images, seconds=seconds, bytes=sum(disk_bytes(status.job) for status in left))
