@@ -92,7 +92,7 @@ def test_a_run_is_grouped_the_same_way_every_time(out):
     assert first.stability == again.stability
     assert first.others + sum(len(group.ids) for group in first.groups) == 20
     text = causes_section(results, "epistemic", lambda k: piles.NAMES[k])
-    assert f"Stability: {first.stability:.2f}" in text
+    assert f"drawn again: {first.stability:.2f} (1: always the same" in text
     assert "<cat>" not in text
     assert text.count("<section") == min(len(first.groups), causes.SHOWN) > 0
 
