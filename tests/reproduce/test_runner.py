@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from dubium.errors import DataNotFoundError, MissingExtraError
 from dubium.evaluation.protocols import PROTOCOLS
 from dubium.models import cnn
 from dubium.registry import METHOD_VERSIONS
-from dubium.reproduce import dependencies, mitigation, networks
+from dubium.reproduce import clock, dependencies, mitigation, networks
 from dubium.reproduce.job import AttentionArm, Job
 from dubium.reproduce.measures import MEASURES
 from dubium.reproduce.networks import draw_images, open_data
@@ -65,6 +66,42 @@ def test_a_result_can_be_traced_and_names_no_path(tmp_path, calls):
     assert {"commit", "seed", "scale", "seconds", "fingerprint", "versions"} <= content.keys()
     assert {"processor", "cores", "threads"} <= content["machine"].keys()
     assert str(tmp_path) not in text
+
+
+def test_the_seconds_of_a_job_that_was_killed_and_went_on_are_those_of_both_processes(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(clock, "perf_counter", lambda: now[0])
+
+    def measure(study, job, *, is_killed):
+        for _ in range(3):
+            now[0] += 7.0
+            study.on_step("training: 1 of 3")
+        now[0] += 2.0  # after the last step: noted by nobody if it is killed
+        if is_killed:
+            raise KeyboardInterrupt
+        return {"protocol": "blurring", "settings": {}, "versions": {}, "results": {"grad": {}}, "notes": []}
+
+    monkeypatch.setitem(MEASURES, "blurring", partial(measure, is_killed=True))
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, JOB)
+    now[0] += 1000.0  # nothing runs
+    monkeypatch.setitem(MEASURES, "blurring", partial(measure, is_killed=False))
+    (status,) = run(tmp_path, JOB)
+    assert status.seconds == 21.0 + 23.0
+    assert json.loads((tmp_path / "a-mnist.json").read_text())["seconds"] == 44.0
+    assert not list(tmp_path.glob("clocks/*"))
+
+
+@pytest.mark.parametrize(
+    "note",
+    ["{", "[]", '{"fingerprint": "a"}', '{"fingerprint": "b", "seconds": 5}', '{"fingerprint": "a", "seconds": -1}'],
+)
+def test_seconds_of_other_work_and_damaged_notes_do_not_count(tmp_path, note):
+    file = tmp_path / "clock.json"
+    file.write_text('{"fingerprint": "a", "seconds": 5}')
+    assert clock.read_seconds(file, "a") == 5.0
+    file.write_text(note)
+    assert clock.read_seconds(file, "a") == 0.0
 
 
 def test_a_job_without_its_library_is_left_out_and_the_others_run(tmp_path, calls, monkeypatch):

@@ -6,6 +6,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -142,6 +143,34 @@ def test_a_command_leaves_the_same_bytes_and_either_engine_goes_on_with_what_the
     )
     assert len(here) > 2
     assert there == here
+    run_on("there")
+
+
+@pytest.mark.parametrize(("entry", "count"), [("random", 13), ("kinds", 6), ("strategies", 22)])
+def test_reproduce_measures_the_same_there(entry, count, cluster, digits, tmp_path, monkeypatch):
+    sent = []
+
+    @contextmanager
+    def watched(address, threads):
+        def run(do, shared, jobs, report, **options):
+            sent.extend(jobs := list(jobs))
+            return cluster(do, shared, jobs, report, **options)
+
+        yield run
+
+    def run_on(folder, *engine):
+        options = ["--scale", "smoke", "--dataset", "mnist", "--threads", "1", "--out", str(tmp_path / folder)]
+        found = CliRunner().invoke(app, ["reproduce", entry, *options, *engine])
+        assert found.exit_code == 0, found.output
+        results = {path.name: json.loads(path.read_text()) for path in (tmp_path / folder).glob("smoke/results/*.json")}
+        return {name: {**content, "seconds": None} for name, content in results.items()}
+
+    monkeypatch.setattr("dubium.run.ray.ray_cluster", watched)
+    here = run_on("here")
+    assert run_on("there", "--engine", "ray") == here
+    assert len(sent) == count
+    shards = "smoke/evaluations/*/shards/**/*"
+    assert contents(tmp_path / "there", shards) == contents(tmp_path / "here", shards)
     run_on("there")
 
 

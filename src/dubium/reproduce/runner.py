@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from dubium.data.find import data_folders, find_files
 from dubium.errors import MissingExtraError, OptionError
 from dubium.estimate import Estimate
+from dubium.reproduce.clock import JobClock
 from dubium.reproduce.dependencies import are_dependencies_same, job_dependencies
 from dubium.reproduce.entries import ENTRIES, Entry
 from dubium.reproduce.figures import FIGURES
@@ -125,13 +125,19 @@ def measure_jobs(
 
 def measure_job(study: Study, entry: str, job: Job, results: Path) -> JobStatus:
     """Measure a job and write its result; one that needs a library that is not installed is left out."""
-    start = perf_counter()
+    clock = JobClock(study.folder / "clocks" / f"{job.name}.json", job_fingerprint(job, study.scale))
+
+    def listen(words: str) -> None:
+        clock.note()
+        study.on_step(words)
+
     try:
-        summary = MEASURES[job.measure](study, job)
+        summary = MEASURES[job.measure](replace(study, on_step=listen), job)
     except MissingExtraError as error:
         return JobStatus(entry, job, f"left out: {error}", None)
-    seconds = round(perf_counter() - start, 1)
+    seconds = clock.seconds()
     write_result(results, job, summary, job_facts(study, entry, job, seconds))
+    clock.stop()
     return JobStatus(entry, job, DONE, seconds)
 
 
