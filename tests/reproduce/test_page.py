@@ -141,7 +141,12 @@ def test_whether_attention_helps_is_said_with_its_interval(folder):
     row = {"metric": "accuracy", "a": "No attention", "b": "Ours", "difference": 0.01, "low": -0.02, "high": 0.04}
     content = result("mitigation-mnist", {}, comparisons=[row], settings={"seeds": 2})
     (folder / "mitigation-mnist.json").write_text(json.dumps(content))
-    assert "MNIST −1.00 [−4.00, +2.00], 2 seeds (the paper +1.17)" in page_of(folder)
+    text = page_of(folder)
+    assert "**The paper's attention raises accuracy beyond chance on 0 of 1 datasets.**" in text
+    assert "MNIST −1.00 [−4.00, +2.00], 2 seeds (the paper +1.17)" in text
+    content["comparisons"] = [{**row, "low": -0.02, "high": -0.01}]
+    (folder / "mitigation-mnist.json").write_text(json.dumps(content))
+    assert "**The paper's attention raises accuracy beyond chance on 1 of 1 datasets.**" in page_of(folder)
 
 
 def test_the_first_screens_answer_before_the_long_tables(folder):
@@ -155,7 +160,9 @@ def test_temperatures_are_told_apart(folder):
     pairs = {"ua-backprop": 0.5, "ua-backprop:tau1=0.5:tau2=0.02": 0.25, "ua-backprop:tau1=0.55:tau2=0.03": 0.375}
     rows = {label: {"murr@2%": interval(value)} for label, value in pairs.items()}
     (folder / "temperatures-svhn.json").write_text(json.dumps(result("temperatures-svhn", rows)))
-    assert "SVHN .250 and .125, where the interval is .200 wide" in page_of(folder)
+    text = page_of(folder)
+    assert "**tau1 matters.** The most by which" in text
+    assert "SVHN .250 and .125, where the interval is .200 wide" in text
 
 
 def test_a_readme_gets_the_short_table_between_its_markers_and_nothing_else_changes(folder):

@@ -5,11 +5,17 @@ from pathlib import Path
 from typing import Any
 
 from dubium.reproduce.cells import TableGroup, entry_groups, number_text, ours_text
-from dubium.reproduce.claims import paired_difference, verdict_counts, verdict_lines
+from dubium.reproduce.claims import Difference, paired_difference, verdict_counts, verdict_lines
 from dubium.reproduce.entries import ENTRIES
 from dubium.reproduce.findings import AUTO, METRICS, OURS, TITLES, group_title, group_values, rank_in_group
 from dubium.reproduce.result import read_result
-from dubium.reproduce.trials import attention_sentence, points_text, strategy_sentence
+from dubium.reproduce.trials import (
+    attention_sentence,
+    attention_verdict,
+    points_text,
+    strategy_sentence,
+    strategy_verdict,
+)
 
 CAVEATS = (
     "Keep in mind: the networks are not the paper's; where the paper leaves a setting open, the reading is ours, such "
@@ -44,81 +50,115 @@ def rank_lines(results: Path, scale: str) -> Iterator[str]:
         ("blurring", "murr@2%", "when the blamed pixels are blurred"),
         ("anomaly", "iou", "in finding planted patches"),
     ):
-        ranks, above = [], []
+        ranks, first, above = [], [], []
         for group in entry_groups(ENTRIES[name], results, scale):
             place = group.metrics.index(metric)
             if group.tag or group.rows[OURS][place].ours is None:
                 continue
             rank, count, theirs = rank_in_group(group, place)
             ranks.append(f"{group_title(group.name)} {rank} of {count} (in the paper {theirs})")
+            first.append((rank == 1, theirs == 1))
             values = group_values(group, place)
             above.append(AUTO in values and values[AUTO] > values[OURS])
         if ranks:
+            ours, paper = (sum(each) for each in zip(*first, strict=True))
             yield (
-                f"**Where UA-Backprop ranks** {words}, {METRICS[metric]}, among the paper's methods: "
-                f"{', '.join(ranks)}. `auto` is above it on {sum(above)} of {len(above)} datasets."
+                f"**UA-Backprop is first of the paper's methods on {ours} of {len(first)} datasets {words}** (in the "
+                f"paper on {paper} of these). Its rank by {METRICS[metric]}: {', '.join(ranks)}. `auto` is above it on "
+                f"{sum(above)} of {len(above)}."
             )
+
+
+PAPER_GAINS = {"mnist": "+1.17", "cifar-10": "+4.86", "svhn": "+4.49", "cifar-100": "+.10"}
+"""Points of accuracy that attention brings in the paper."""
 
 
 def attention_lines(results: Path) -> Iterator[str]:
     """Whether the paper's attention helped, from comparisons with no attention on the same seeds."""
-    sentences = []
-    for dataset, theirs in (("mnist", "+1.17"), ("cifar-10", "+4.86"), ("svhn", "+4.49"), ("cifar-100", "+.10")):
-        content = read_result(results, f"mitigation-{dataset}")
-        found = None if content is None else paired_difference(content, OURS, "No attention", "accuracy")
-        if content is not None and found is not None:
-            seeds = content["settings"]["seeds"]
-            sentences.append(f"{TITLES[dataset]} {points_text(found)}, {seeds} seeds (the paper {theirs})")
-    if sentences:
+    found = attention_gains(results)
+    if found:
+        sentences = [
+            f"{TITLES[name]} {points_text(gain)}, {seeds} seeds (the paper {PAPER_GAINS[name]})"
+            for name, (gain, seeds) in found.items()
+        ]
         yield (
-            "**Whether the paper's attention helps.** Accuracy with it minus without, in points, on the same seeds: "
+            f"**The paper's attention {gain_verdict(results)}.** With it minus without, in points, on the same seeds: "
             f"{'; '.join(sentences)}. As printed, with a softmax over all pixels, it multiplies features by about "
-            "1.0003 everywhere; what is seen is mostly how much two trainings differ by chance."
+            "1.0003 everywhere; what is seen is how much trainings differ."
         )
+
+
+def attention_gains(results: Path) -> dict[str, tuple[Difference, int]]:
+    """Accuracy with the paper's attention minus without, and the number of seeds, by dataset."""
+    found = {}
+    for name in PAPER_GAINS:
+        content = read_result(results, f"mitigation-{name}")
+        gain = None if content is None else paired_difference(content, OURS, "No attention", "accuracy")
+        if content is not None and gain is not None:
+            found[name] = gain, int(content["settings"]["seeds"])
+    return found
+
+
+def gain_verdict(results: Path) -> str:
+    gains = [gain for gain, _ in attention_gains(results).values()]
+    return f"raises accuracy beyond chance on {sum(gain.low > 0 for gain in gains)} of {len(gains)} datasets"
+
+
+def mitigation_words(results: Path) -> str:
+    """In one sentence, whether anything helps in training."""
+    attention, strategies = (trial_contents(results, name) for name in ("attention", "strategies"))
+    parts = [f"the paper's attention {gain_verdict(results)}"] if attention_gains(results) else []
+    parts += [f"stronger attention {attention_verdict(attention)}"] if attention else []
+    parts += [f"of other uses of doubt in training, {strategy_verdict(strategies)}"] if strategies else []
+    return f"Whether maps help to train: {'; '.join(parts)}." if parts else ""
 
 
 def trial_lines(results: Path) -> Iterator[str]:
     """Stronger attention, and other uses of doubt, over ten seeds and on fresh ones."""
-    for name, head, sentence in (
-        (
-            "attention",
-            "**Whether stronger attention helps** (ours: each map divided by its highest value; alpha .2, 1 and 2; on "
-            "features or on the image). Accuracy minus that of none, in points:",
-            attention_sentence,
-        ),
-        (
-            "strategies",
-            "**Whether any other use of doubt in training helps** (ours: weights of images, blurred or cut pixels, a "
-            "penalty on gradients, choice of images). Accuracy minus that of the same thing with shuffled scores or "
-            "random maps, in points; bold where it is above that and above plain training:",
-            strategy_sentence,
-        ),
-    ):
-        contents = [(job, read_result(results, job.name)) for job in ENTRIES[name].jobs("cpu")]
-        found = [
-            sentence(TITLES[job.dataset] + ", fresh seeds" * job.name.endswith("again"), content)
-            for job, content in contents
-            if content is not None
-        ]
-        if found:
-            yield f"{head} {'. '.join(found)}."
+    attention, strategies = (trial_contents(results, name) for name in ("attention", "strategies"))
+    if attention:
+        yield (
+            f"**Stronger attention** (ours: maps divided by their highest value; alpha .2, 1 and 2; on features or on "
+            f"the image) **{attention_verdict(attention)}.** Accuracy minus that of none, in points: "
+            f"{'. '.join(attention_sentence(title, content) for title, content in attention)}."
+        )
+    if strategies:
+        yield (
+            f"**Other uses of doubt in training** (ours): **{strategy_verdict(strategies)}.** Accuracy minus that of "
+            "the same thing with shuffled scores or random maps, and minus plain training, in points: "
+            f"{strategy_sentence(strategies)}."
+        )
+
+
+def trial_contents(results: Path, name: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The trials of an entry that were measured, each under the name of its dataset."""
+    contents = [(job, read_result(results, job.name)) for job in ENTRIES[name].jobs("cpu")]
+    return [
+        (TITLES[job.dataset] + ", fresh seeds" * job.name.endswith("again"), content)
+        for job, content in contents
+        if content is not None
+    ]
 
 
 def temperature_lines(results: Path, scale: str) -> Iterator[str]:
     """The most that tau1 alone and tau2 alone move MURR, against the interval of one pair."""
-    sentences = []
+    sentences, matters = [], []
     for group in entry_groups(ENTRIES["temperatures"], results, scale):
         rows = {row: cells[0].ours for row, cells in group.rows.items() if row not in group.own}
         known = {row: found for row, found in rows.items() if found is not None}
         if len(known) > 1:
             first = next(iter(known.values()))
-            tau1, tau2 = (number_text(spread_along(known, place)) for place in (0, 1))
-            width = number_text(first["high"] - first["low"])
-            sentences.append(f"{group_title(group.name)} {tau1} and {tau2}, where the interval is {width} wide")
+            spreads, width = [spread_along(known, place) for place in (0, 1)], first["high"] - first["low"]
+            tau1, tau2 = (number_text(spread) for spread in spreads)
+            matters += [f"tau{1 + place}" for place in (0, 1) if spreads[place] > width]
+            sentences.append(
+                f"{group_title(group.name)} {tau1} and {tau2}, where the interval is {number_text(width)} wide"
+            )
     if sentences:
+        verdict = f"{' and '.join(sorted(set(matters)))} matters" if matters else "Neither temperature matters here"
         yield (
-            "**Which temperature matters.** The most by which tau1 alone and tau2 alone move MURR at 2 % over the "
-            f"paper's pairs: {'; '.join(sentences)}."
+            f"**{verdict}.** The most by which tau1 alone and tau2 alone move MURR at 2 % over the paper's pairs: "
+            f"{'; '.join(sentences)}."
         )
 
 

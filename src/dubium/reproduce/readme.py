@@ -4,6 +4,7 @@ from pathlib import Path
 
 from dubium.errors import FileFormatError
 from dubium.files import write_atomically
+from dubium.reproduce.answers import mitigation_words
 from dubium.reproduce.claims import verdict_counts
 from dubium.reproduce.findings import METRICS, rank_table
 
@@ -21,7 +22,8 @@ def fill_readme(readme: Path, results: Path, scale: str) -> None:
 
 
 def readme_lines(results: Path, scale: str) -> list[str]:
-    """A short table for a README: how many claims reproduce, and ranks in the first metric of each protocol."""
+    """For a README: how many claims reproduce, whether maps help to train, ranks in each protocol's first metric."""
     head, rule, *lines = rank_table(results, scale, with_others=False)
     kept = [line for line in lines if METRICS["murr@2%"] in line or METRICS["iou"] in line]
-    return [verdict_counts(results, scale), "", head, rule, *kept]
+    words = [words for words in (verdict_counts(results, scale), mitigation_words(results)) if words]
+    return ["\n\n".join(words), "", head, rule, *kept]

@@ -11,6 +11,17 @@ from dubium.reproduce.job import CONTROL
 from dubium.reproduce.strategies import PLAIN
 
 METRIC = "accuracy"
+Trials = Sequence[tuple[str, Mapping[str, Any]]]
+"""Results of trials, each under a title such as `MNIST, fresh seeds`."""
+
+TRIALS = 4  # two datasets, and fresh seeds of both
+STRATEGY_WORDS = {
+    "weights": "more weight on doubtful images",
+    "blur": "blurring doubtful pixels",
+    "cut": "cutting them out",
+    "gradients": "a penalty on gradients there",
+    "choice": "choosing which images to label",
+}
 
 
 @dataclass(frozen=True)
@@ -79,6 +90,14 @@ def trial_table(content: Mapping[str, Any]) -> Iterator[str]:
         yield "| " + " | ".join(cells) + " |"
 
 
+def attention_verdict(contents: Trials) -> str:
+    """On how many of the datasets any arm with the networks' maps helps."""
+    helped = sum(
+        any(arm.helps for arm in compare_arms(content) if not is_control(arm.label)) for _, content in contents
+    )
+    return f"helps on {helped} of {len(contents)} datasets"
+
+
 def attention_sentence(title: str, content: Mapping[str, Any]) -> str:
     """How many arms with the networks' maps, and how many controls, are above no attention."""
     arms = compare_arms(content)
@@ -93,15 +112,50 @@ def attention_sentence(title: str, content: Mapping[str, Any]) -> str:
     )
 
 
-def strategy_sentence(title: str, content: Mapping[str, Any]) -> str:
-    """Every strategy minus its control and minus plain training."""
-    arms = [arm for arm in compare_arms(content) if arm.against_controls]
-    words = [
-        f"{f'**{arm.label}**' if arm.helps else arm.label} {points_text(arm.against_controls[0])}"
-        f" (minus plain {points_text(arm.against_none)})"
-        for arm in arms
+def strategy_verdict(contents: Trials) -> str:
+    """Which strategies help in every trial that there should be, and if none does, which in some."""
+    by_name = strategy_arms(contents)
+    helped = {name: sum(arm.helps for _, arm in arms) for name, arms in by_name.items()}
+    always = [name for name, arms in by_name.items() if helped[name] == len(arms) == TRIALS]
+    if always:
+        return f"{' and '.join(STRATEGY_WORDS[name] for name in always)} helps on both datasets and on fresh seeds"
+    some = [f"{STRATEGY_WORDS[name]} in {count} of {len(by_name[name])}" for name, count in helped.items() if count]
+    nothing = "none helps on both datasets and again on fresh seeds"
+    return nothing + (f" ({', '.join(some)} trials)" if some else "")
+
+
+def strategy_sentence(contents: Trials) -> str:
+    """Strategies that help somewhere with all of their numbers, bold where they help; the others by name."""
+    by_name = strategy_arms(contents)
+    parts, nowhere = [], []
+    for name, arms in by_name.items():
+        if not any(arm.helps for _, arm in arms):
+            nowhere.append(STRATEGY_WORDS[name])
+            continue
+        numbers = [f"{arm_text(arm)} ({title})" for title, arm in arms]
+        parts.append(f"{STRATEGY_WORDS[name]} {', '.join(numbers)}")
+    if nowhere:
+        parts.append(f"never above both: {', '.join(nowhere)}")
+    titles = [
+        f"{title}: {content['settings']['seeds']} seeds, {plain_text(content, PLAIN)}" for title, content in contents
     ]
-    return f"{title} ({content['settings']['seeds']} seeds, {plain_text(content, PLAIN)} plain): {'; '.join(words)}"
+    return f"{'; '.join(parts)}. Plain training: {'; '.join(titles)}"
+
+
+def strategy_arms(contents: Trials) -> dict[str, list[tuple[str, TrialArm]]]:
+    """Every strategy in every trial, without the controls."""
+    found: dict[str, list[tuple[str, TrialArm]]] = {}
+    for title, content in contents:
+        for arm in compare_arms(content):
+            if arm.against_controls:
+                found.setdefault(arm.label, []).append((title, arm))
+    return found
+
+
+def arm_text(arm: TrialArm) -> str:
+    """Against its control, and against plain training."""
+    text = f"{points_text(arm.against_controls[0])} and {points_text(arm.against_none)}"
+    return f"**{text}**" if arm.helps else text
 
 
 def plain_text(content: Mapping[str, Any], label: str) -> str:
