@@ -84,8 +84,9 @@ def explain(
         x,
     ):
         logits, maps, extras, used = chosen.attribute(networks, x, kinds, context)
-        if not maps.isfinite().all():
-            refuse_maps(maps, chosen.name)
+        for found in (maps, extras.get("signed", maps)):
+            if not found.isfinite().all():
+                refuse_maps(found, chosen.name)
         if chosen.uses_fullgrad and networks.findings.operations:
             warn_if_incomplete(networks, networks.findings.operations, x, context.memory)
     if class_names is not None:

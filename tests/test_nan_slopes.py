@@ -1,0 +1,48 @@
+"""Networks whose slope is NaN at some image: every method says so, and ends."""
+
+import pytest
+import torch
+from torch import nn
+
+import dubium
+from dubium.attribution import CONTROLS
+from dubium.errors import OutputError
+from dubium.types import Attribution
+from tests.networks import images
+
+REFUSED = "NaN or infinite for image 0"
+
+
+class Norm(nn.Module):
+    """The length of the features at each pixel, whose slope at zero is 0 / 0."""
+
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Conv2d(1, 4, 3, bias=False)
+        self.head = nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.head((self.features(x) ** 2).sum(1).sqrt().flatten(1))
+
+
+@pytest.fixture
+def networks():
+    torch.manual_seed(0)
+    return [Norm().eval() for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", [name for name in dubium.methods() if name not in CONTROLS and "clue" not in name])
+def test_slopes_that_are_no_numbers_are_refused(name, networks):
+    few = {"steps": 3, "start": "black"} if name in ("ig", "guided-ig") else {}
+    few |= {"steps": 3} if name == "blur-ig" else {"samples": 3, "sigma": 1e-30} if name == "smoothgrad" else {}
+    with pytest.raises(OutputError, match=REFUSED):
+        dubium.explain(networks, torch.zeros(1, 1, 6, 6), method=name, **few)
+
+
+def test_signed_maps_that_are_no_numbers_are_refused(networks):
+    def lowered_without_end(network, x, target):
+        maps = torch.zeros(len(x), 3, 6, 6)
+        return Attribution(maps, {"signed": maps - torch.inf})
+
+    with pytest.raises(OutputError, match=REFUSED):
+        dubium.explain(networks, images(size=6), method=lowered_without_end)
