@@ -6,6 +6,7 @@ from torch import nn
 
 import dubium
 from dubium.attribution import CONTROLS
+from dubium.attribution.guided_ig import integrate_guided
 from dubium.errors import OutputError
 from dubium.types import Attribution
 from tests.networks import images
@@ -46,3 +47,22 @@ def test_signed_maps_that_are_no_numbers_are_refused(networks):
 
     with pytest.raises(OutputError, match=REFUSED):
         dubium.explain(networks, images(size=6), method=lowered_without_end)
+
+
+def test_guided_ig_ends_where_no_slope_is_a_number():
+    begin, end = torch.zeros(2, 9), torch.rand(2, 9, generator=torch.Generator().manual_seed(0)) + 0.1
+    calls = []
+
+    def slope(at):
+        calls.append(at)
+        return torch.stack([torch.full((9,), torch.nan), torch.ones(9)])  # of the first row, none is
+
+    moved = integrate_guided(slope, begin, end, steps=4)
+    assert len(calls) == 4
+    assert moved[0].isnan().all()
+    torch.testing.assert_close(moved[1], end[1])
+
+
+def test_guided_ig_from_an_image_without_slope_is_refused(networks):
+    with pytest.raises(OutputError, match=REFUSED):
+        dubium.explain(networks, images(1, size=6), method="guided-ig", start="black", steps=3)

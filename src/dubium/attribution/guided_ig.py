@@ -98,6 +98,6 @@ def integrate_guided(slope: Slope, begin: Rows, end: Rows, steps: int) -> Rows:
 
 def has_small_slope(slopes: Rows, waiting: Bool[Tensor, "rows N"]) -> Bool[Tensor, "rows N"]:
     """Whether a pixel waits, and is among the `FRACTION` of least absolute slope of those that wait."""
-    size = slopes.abs().masked_fill(~waiting, torch.inf)
+    size = slopes.abs().masked_fill(~waiting | slopes.isnan(), torch.inf)  # NaN moves last
     limit = size.kthvalue(1 + int(FRACTION * (size.shape[1] - 1)), dim=1, keepdim=True).values
     return (size <= limit) & waiting
