@@ -66,3 +66,27 @@ def test_guided_ig_ends_where_no_slope_is_a_number():
 def test_guided_ig_from_an_image_without_slope_is_refused(networks):
     with pytest.raises(OutputError, match=REFUSED):
         dubium.explain(networks, images(1, size=6), method="guided-ig", start="black", steps=3)
+
+
+class Dark(nn.Module):
+    """A generative model of one image, black."""
+
+    def encode(self, x):
+        return x.flatten(1)[:, :2]
+
+    def decode(self, z):
+        return (0 * z.sum(1)).view(-1, 1, 1, 1).expand(-1, 1, 6, 6)
+
+
+class Lost(Dark):
+    """One whose images are no numbers."""
+
+    def decode(self, z):
+        return super().decode(z) + torch.nan
+
+
+@pytest.mark.parametrize("name", ["clue", "delta-clue", "clue-path"])
+@pytest.mark.parametrize("vae", [Dark(), Lost()])
+def test_a_search_without_numbers_is_an_error_and_not_its_start(name, vae, networks):
+    with pytest.raises(OutputError, match=r"counterfactual of image 0, 1 came to a value or slope that is NaN"):
+        dubium.explain(networks, images(2, size=6), method=name, vae=vae.eval(), steps=3)

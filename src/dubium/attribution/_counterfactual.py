@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from dubium.attribution._budget import forward_batch_size, measure_cost
 from dubium.attribution._context import Context
 from dubium.attribution._target import target_part
-from dubium.checks import check_number
-from dubium.errors import OptionError
+from dubium.checks import check_number, list_some
+from dubium.errors import OptionError, OutputError
 from dubium.types import Attribution, Images, Target
 
 PATIENCE = 1e-3  # an image is done when a step moves its code by less, in L1
@@ -78,7 +78,9 @@ def counterfactuals(
                 return scores.gather(1, which[rows, None])[:, 0] + change
 
             values, pull, *_ = torch.func.vjp(value, z)
-            return values, pull(torch.ones_like(values))[0]
+            slopes = pull(torch.ones_like(values))[0]
+            check_objective(values, slopes, image[rows])
+            return values, slopes
 
         def report_step(step: int, offset: int = int(index[0]) * search.steps, scale: int = len(index)) -> None:
             context.progress((offset + step * scale) // per_image, len(x) * search.steps)
@@ -120,6 +122,17 @@ class Encoder(nn.Module):
         found = self.vae.encode(x)
         codes: Tensor = found[0] if isinstance(found, tuple) else found
         return codes
+
+
+def check_objective(values: Float[Tensor, " rows"], slopes: Codes, image: Int[Tensor, " rows"]) -> None:
+    """Whether a search can go on: without a number it would end where it is, as if nothing better were to be found."""
+    finite = values.isfinite() & slopes.isfinite().all(1)
+    if not finite.all():
+        raise OutputError(
+            f"The search for a counterfactual of image {list_some(image[~finite].unique().tolist())} came to a value "
+            "or slope that is NaN or infinite, as of sqrt, norm or a division at 0, in the networks or in vae. Give "
+            "that operation a finite slope (an epsilon), or a smaller lr."
+        )
 
 
 def minimise_rows(
