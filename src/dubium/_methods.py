@@ -117,8 +117,9 @@ def choose_method(method: object, options: Mapping[str, Any], channels: int) -> 
     given = options.get("relevance", FULLGRAD)
     is_name = isinstance(given, str) and given in RELEVANCES
     relevance = OURS[given] if is_name else find_method(given, RELEVANCES, [*RELEVANCES], "relevance")
-    known = {"relevance": None, **UA_DEFAULTS, **relevance.options, "rescale": None}  # only FullGrad has rescale
-    check_options(UA_BACKPROP, known, options)
+    check_options(
+        f"{UA_BACKPROP} by {relevance.name}", {"relevance": None, **UA_DEFAULTS, **relevance.options}, options
+    )
     relevance_options = {name: options.get(name, default) for name, default in relevance.options.items()}
     chosen = ua_options({name: value for name, value in options.items() if name in UA_DEFAULTS}, channels)
     return ThroughLogits(

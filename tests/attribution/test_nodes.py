@@ -106,3 +106,28 @@ def test_what_cannot_be_batched_is_done_target_by_target(function):
         for score, slope in zip(network(at)[0], found, strict=True):
             (expected,) = torch.autograd.grad(score, at, retain_graph=True)
             torch.testing.assert_close(slope, expected[0].abs().mean(0), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_a_batched_call_is_that_of_vmap_whether_torch_shows_what_it_is_made_of_or_not(is_shown, monkeypatch):
+    x = torch.rand(2, 3, dtype=torch.float64, requires_grad=True)
+    node, given = (x.sigmoid() * x).grad_fn, {0: torch.rand(4, 2, 3, dtype=torch.float64)}
+
+    def pull(gradients):
+        return [*node(gradients[0]), torch.ones(2, dtype=torch.float64)]  # the last is the same for all targets
+
+    expected = torch.func.vmap(pull)(given)
+    assert nodes.find_batching() is not None, "torch has renamed it: `call_batched` takes the slow way"
+    if not is_shown:
+        monkeypatch.setattr(nodes, "find_batching", lambda: None)
+    for found, other in zip(nodes.call_batched(pull, given), expected, strict=True):
+        assert found.equal(other)
+
+
+def test_a_batched_call_that_fails_leaves_no_batch_behind():
+    def fail(gradients):
+        return [gradients[0].sum().item()]  # vmap knows no numbers
+
+    with pytest.raises(RuntimeError):
+        nodes.call_batched(fail, {0: torch.rand(4, 2)})
+    assert torch._C._functorch.maybe_current_level() is None

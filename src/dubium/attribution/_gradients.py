@@ -23,6 +23,7 @@ from dubium.attribution._autograd.nodes import (
     Node,
     OutputInfo,
     Step,
+    call_batched,
     graph_signature,
     make_step,
     silence_fallback_warnings,
@@ -189,7 +190,7 @@ def autograd_gradients(steps: Sequence[Step], infos: Sequence[OutputInfo], gradi
     for s, step in enumerate(steps):
         own, pull = {place: gradient[:, s] for place, gradient in gradients.items()}, partial(call_node, step, infos)
         try:
-            by_network.append(target_by_target(pull, own) if one_by_one else torch.func.vmap(pull)(own))
+            by_network.append(target_by_target(pull, own) if one_by_one else call_batched(pull, own))
         except (RuntimeError, NotImplementedError):  # no batching rule, ...
             try:
                 by_network.append(target_by_target(pull, own))

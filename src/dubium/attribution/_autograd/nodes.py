@@ -7,9 +7,10 @@ what a rule needs, the step is not readable, and is left to autograd itself. Whe
 
 import math
 import warnings
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -61,6 +62,29 @@ def silence_fallback_warnings() -> Iterator[None]:
             yield
     finally:
         switch(True)
+
+
+@cache
+def find_batching() -> Any:
+    """torch's functions that `torch.func.vmap` is made of; None where this version of torch has others."""
+    torch.func.vmap(torch.neg)(torch.zeros(1))  # the first call loads rules that are written in Python
+    names = ("_vmap_increment_nesting", "_vmap_decrement_nesting", "_add_batch_dim", "_remove_batch_dim")
+    functions = torch._C._functorch
+    return functions if all(hasattr(functions, name) for name in names) else None
+
+
+def call_batched(function: Callable[[dict[int, Tensor]], list[Tensor]], given: dict[int, Tensor]) -> list[Tensor]:
+    """As `torch.func.vmap(function)(given)`, in a tenth of the time: most of what that takes is not the function's."""
+    batching, targets = find_batching(), len(next(iter(given.values())))
+    if batching is None:
+        found: list[Tensor] = torch.func.vmap(function)(given)
+        return found
+    level = batching._vmap_increment_nesting(targets, "error")
+    try:
+        out = function({place: batching._add_batch_dim(value, 0, level) for place, value in given.items()})
+        return [batching._remove_batch_dim(value, level, targets, 0) for value in out]
+    finally:
+        batching._vmap_decrement_nesting()
 
 
 class OutputInfo(NamedTuple):
