@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import dubium
-from dubium.attribution._budget import measure_cost
+from dubium.attribution._measure import measure_cost
 from dubium.errors import NetworkStateError
 from dubium.networks.borrow import borrow_networks
 from tests.networks import Awkward, images, randomised, small_cnn

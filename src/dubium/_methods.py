@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from dubium.attribution import ATTRIBUTORS, CONTROLS, PREPARATIONS, RELEVANCES
-from dubium.attribution._budget import check_gradients, is_large
+from dubium.attribution._budget import is_large
 from dubium.attribution._context import Context
+from dubium.attribution._measure import check_gradients
 from dubium.attribution._own_methods import find_attributor
 from dubium.attribution._prepared import CONTEXT, Method, RelevanceByCalls, predict_logits
 from dubium.attribution._scaling import scale_to_scores

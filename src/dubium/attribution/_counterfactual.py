@@ -8,8 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._budget import forward_batch_size, measure_cost
 from dubium.attribution._context import Context
+from dubium.attribution._measure import forward_batch_size, measure_cost
 from dubium.attribution._target import target_part
 from dubium.checks import check_number, list_some
 from dubium.errors import OptionError, OutputError

@@ -30,8 +30,9 @@ from dubium.attribution._autograd.nodes import (
     steps_between,
 )
 from dubium.attribution._autograd.rules import RULES, Rule, stack_networks
-from dubium.attribution._budget import gradient_targets, images_per_pass
+from dubium.attribution._budget import gradient_targets
 from dubium.attribution._context import DEFAULT_MEMORY
+from dubium.attribution._measure import images_per_pass
 from dubium.attribution._target import target_part
 from dubium.errors import NetworkError
 from dubium.types import Images, Scores, Target

@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._budget import effect_images
 from dubium.attribution._gradients import batched_vjp
+from dubium.attribution._measure import effect_images
 from dubium.posteriors.stack import Stack
 from dubium.types import Images
 

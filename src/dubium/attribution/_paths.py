@@ -7,9 +7,9 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from dubium.attribution._blur import blurred_copies
-from dubium.attribution._budget import measure_cost
 from dubium.attribution._context import Context
 from dubium.attribution._gradients import forward_with_graph, gradients_at
+from dubium.attribution._measure import measure_cost
 from dubium.attribution._target import target_part
 from dubium.errors import OptionError, lookup
 from dubium.types import Images, Maps, Target

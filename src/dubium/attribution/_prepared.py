@@ -10,8 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._budget import forward_batch_size, map_rows
+from dubium.attribution._budget import map_rows
 from dubium.attribution._context import Context, report_nothing
+from dubium.attribution._measure import forward_batch_size
 from dubium.attribution._target import LogitTarget
 from dubium.checks import list_some
 from dubium.errors import OutputError, PosteriorError

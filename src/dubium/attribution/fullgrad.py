@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate
 
 from dubium.attribution._autograd.nodes import MissingAttributeError, count_graph_numbers
 from dubium.attribution._biases import Bias, record_biases
-from dubium.attribution._budget import FEATURE_FACTOR, KEPT_DIVISOR, TOGETHER_ROWS, images_per_pass, map_rows
+from dubium.attribution._budget import FEATURE_FACTOR, KEPT_DIVISOR, TOGETHER_ROWS, map_rows
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._gradients import (
     DifferentGraphsError,
@@ -22,6 +22,7 @@ from dubium.attribution._gradients import (
     split_images,
 )
 from dubium.attribution._layouts import Layout
+from dubium.attribution._measure import images_per_pass
 from dubium.attribution._prepared import (
     ClassMaps,
     ClassWeights,

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.nn.modules.conv import _ConvNd
 
-from dubium.attribution._budget import images_per_pass
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._gradients import forward_with_graph, gradients_at, split_images
+from dubium.attribution._measure import images_per_pass
 from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.posteriors.stack import Stack
 from dubium.types import Images, Maps, Target

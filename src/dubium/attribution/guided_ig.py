@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._budget import measure_cost
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._gradients import forward_with_graph
+from dubium.attribution._measure import measure_cost
 from dubium.attribution._paths import Start, start_images, sum_channels
 from dubium.attribution._target import target_part
 from dubium.checks import check_number

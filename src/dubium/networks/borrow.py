@@ -16,7 +16,7 @@ from torch.jit import ScriptModule
 
 from dubium.attribution._autograd.nodes import graph_nodes
 from dubium.attribution._budget import keep_freed_memory
-from dubium.attribution._dry_pass import repeat_pass
+from dubium.attribution._measure import repeat_pass
 from dubium.checks import check_network, check_posterior
 from dubium.errors import DubiumError, NetworkError
 from dubium.networks.class_choice import Pair, select_pair
