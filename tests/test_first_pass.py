@@ -248,3 +248,52 @@ def test_a_chunk_costs_the_same_at_a_first_pass_which_repeats_the_network_for_it
     with borrow_networks(odd(lambda self, x: self.branch(self.backbone(x)).relu()), images(2)) as (networks, x):
         for network in networks:
             assert measure_cost(network, x) == measure_cost(network, x)
+
+
+class MeanOfBatch(nn.Module):
+    """Adds the mean of the batch's images to each: logits depend on the neighbours."""
+
+    def forward(self, x):
+        return x + x.mean(0)
+
+
+def mixing_networks():
+    by_own_code = nn.Sequential(MeanOfBatch(), nn.Flatten(), nn.Linear(64, 4))
+    attention = nn.TransformerEncoderLayer(64, 2, 32, dropout=0.0)  # batch_first=False: tokens are taken for images
+    by_layers_of_torch = nn.Sequential(nn.Flatten(2), attention, nn.Flatten(), nn.Linear(64, 4))
+    by_softmax = nn.Sequential(nn.Flatten(), nn.Softmax(0), nn.Linear(64, 4))
+    return {"own code": by_own_code, "torch.nn": by_layers_of_torch, "softmax over the batch": by_softmax}
+
+
+def brightness(_network, x, target):
+    return x.mean(1, keepdim=True).expand(-1, 3, -1, -1)
+
+
+@pytest.mark.parametrize("name", mixing_networks())
+@pytest.mark.parametrize("batch", [2, 3, 12])
+@pytest.mark.parametrize("call", ["ua-backprop", "grad", "auto", brightness, "uncertainty"])
+def test_networks_that_mix_the_images_of_a_batch_are_refused(name, batch, call):
+    networks = [randomised(mixing_networks()[name], seed) for seed in range(2)]
+    x = images(batch, size=8)
+    with pytest.raises(NetworkStateError, match="Network 0 mixes the images of a batch"):
+        dubium.uncertainty(networks, x) if call == "uncertainty" else dubium.explain(networks, x, method=call)
+
+
+def test_an_image_alone_has_no_neighbours_to_be_mixed_with():
+    networks = [randomised(mixing_networks()["own code"], seed) for seed in range(2)]
+    dubium.explain(networks, images(1, size=8))
+
+
+def test_wrappers_of_one_class_are_checked_by_what_is_inside():
+    plain = nn.Sequential(nn.Flatten(), nn.Linear(64, 4))
+    networks = [randomised(nn.Sequential(plain), 0), randomised(nn.Sequential(mixing_networks()["own code"]), 1)]
+    with pytest.raises(NetworkStateError, match="Network 1 mixes the images"):
+        dubium.explain(networks, images(3, size=8))
+
+
+def test_a_lack_of_memory_in_a_network_is_told_as_such():
+    def fail(self, x):
+        raise torch.OutOfMemoryError("no room")
+
+    with pytest.raises(torch.OutOfMemoryError, match="no room"):
+        dubium.explain(odd(fail), images(2))

@@ -87,8 +87,8 @@ def explain(
         for found in (maps, extras.get("signed", maps)):
             if not found.isfinite().all():
                 refuse_maps(found, chosen.name)
-        if chosen.uses_fullgrad and networks.findings.operations:
-            warn_if_incomplete(networks, networks.findings.operations, x, context.memory)
+        if chosen.uses_fullgrad and networks.first_passes.operations:
+            warn_if_incomplete(networks, networks.first_passes.operations, x, context.memory)
     if class_names is not None:
         shown["class_names"] = check_class_names(class_names, logits.shape[-1], classes)
     used = {**used, "pair": classes} if classes else used

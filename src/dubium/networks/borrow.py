@@ -52,7 +52,7 @@ def borrow_networks(
     needs_gradients: bool = True,
     pair: Pair | None = None,
 ) -> Iterator[tuple["BorrowedNetworks", Images]]:
-    """Within, checked networks and images that autograd may save, both in at least float32.
+    """Yield networks that return logits (B, K) and have frozen parameters, and x detached; both in at least float32.
 
     Args:
         output: what to take of a network's output.
@@ -72,9 +72,10 @@ def borrow_networks(
         for index, network in enumerate(networks):
             check_network(network, index, x, needs_layers=needs_layers)
         is_half = x.dtype in (torch.float16, torch.bfloat16)
-        borrowed = BorrowedNetworks(networks, is_half, Findings(output, needs_gradients, tuple(x.shape), pair))
+        x = x.float() if is_half else x.clone() if x.is_inference() else x.detach()
+        borrowed = BorrowedNetworks(networks, is_half, LogitsRequest(x, output, pair, needs_gradients))
         try:
-            yield borrowed, x.float() if is_half else x.clone() if x.is_inference() else x.detach()
+            yield borrowed, x
         finally:
             for parameter in [reference() for reference in borrowed.frozen]:
                 if parameter is not None:
@@ -98,25 +99,31 @@ def copy_network(network: nn.Module, index: int) -> nn.Module:
         ) from error
 
 
-@dataclass
-class Findings:
-    """What is asked of a posterior's networks, and what the first pass of each has shown.
+@dataclass(frozen=True)
+class LogitsRequest:
+    """What a call asks of a posterior's networks.
 
     Args:
-        choice: what of a network's output to take.
-        needs_gradients: whether the method needs the gradient of the logits at the image.
-        x_shape: of all images, for error messages.
-        pair: the two classes whose logits the networks hand on, instead of all.
+        images: all images of the call, for comparisons and messages.
+        output: which part of a network's output the logits are.
+        pair: two classes, if the networks are to return the logits of these alone.
+        needs_gradients: whether the logits must have a gradient at the image.
     """
 
-    choice: OutputChoice
+    images: Images
+    output: OutputChoice
+    pair: Pair | None
     needs_gradients: bool
-    x_shape: tuple[int, ...]
-    pair: Pair | None = None
-    checked: set[int] = field(default_factory=set)  # numbers of networks that have had their first pass
-    gives_logits: set[int] = field(default_factory=set)  # of networks whose output is the logits, nothing else
-    watched: set[type] = field(default_factory=set)  # classes of networks in which no part of the gradient is cut
-    operations: dict[int, set[str]] = field(default_factory=dict)  # autograd's nodes in the first network of each class
+
+
+@dataclass
+class FirstPasses:
+    """What the first forward pass of each network has shown."""
+
+    checked: set[int] = field(default_factory=set)  # indices of networks that have had theirs
+    returns_logits: set[int] = field(default_factory=set)  # indices of networks whose output is the logits, no more
+    structures: set[tuple[type, ...]] = field(default_factory=set)  # module classes of networks that were compared
+    operations: dict[int, set[str]] = field(default_factory=dict)  # autograd's nodes, of one network a structure
 
 
 @dataclass
@@ -129,7 +136,8 @@ class BorrowedNetworks:
 
     posterior: Posterior
     is_half_precision: bool
-    findings: Findings
+    request: LogitsRequest
+    first_passes: FirstPasses = field(default_factory=FirstPasses)
     frozen: list[ref[nn.Parameter]] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -137,32 +145,35 @@ class BorrowedNetworks:
 
     def __iter__(self) -> Iterator[nn.Module]:
         for index, network in enumerate(self.posterior):
-            own: nn.Module = getattr(network, "_orig_mod", network)
-            parameters = list(own.parameters())
-            if self.is_half_precision or any(tensor.is_inference() for tensor in (*parameters, *own.buffers())):
-                own = copy_network(own, index)
-                own = own.float() if self.is_half_precision else own
-                parameters = list(own.parameters())
+            module: nn.Module = getattr(network, "_orig_mod", network)
+            parameters = list(module.parameters())
+            if self.is_half_precision or any(tensor.is_inference() for tensor in (*parameters, *module.buffers())):
+                module = copy_network(module, index)
+                module = module.float() if self.is_half_precision else module
+                parameters = list(module.parameters())
             for parameter in parameters:
                 if parameter.requires_grad:
                     self.frozen.append(ref(parameter))
                     parameter.requires_grad_(False)
-            yield own if index in self.findings.gives_logits else LogitsNetwork(own, index, self.findings)
+            is_plain = index in self.first_passes.returns_logits
+            yield module if is_plain else LogitsNetwork(module, index, self.request, self.first_passes)
 
 
 class LogitsNetwork(nn.Module):
     """The logits of a network, whose layers and parameters it shows under their own names.
 
-    The first pass is checked: whether the output is logits, whether it is random, whether it depends on the image.
+    The first pass is checked, inside of `forward`, so that it serves for logits and maps as well: whether the output is
+    logits, whether it is random, whether it depends on the image, and on that image alone.
     """
 
     network: nn.Module
     index: int
-    findings: Findings
+    request: LogitsRequest
+    first_passes: FirstPasses
 
-    def __init__(self, network: nn.Module, index: int, findings: Findings) -> None:
+    def __init__(self, network: nn.Module, index: int, request: LogitsRequest, first_passes: FirstPasses) -> None:
         super().__init__()
-        self.__dict__.update(network=network, index=index, findings=findings, training=False)
+        self.__dict__.update(network=network, index=index, request=request, first_passes=first_passes, training=False)
         if not isinstance(network, ScriptModule):
             self.__dict__.update({name: getattr(network, name) for name in ("_modules", "_parameters", "_buffers")})
 
@@ -173,41 +184,41 @@ class LogitsNetwork(nn.Module):
             return getattr(self.__dict__["network"], name)
 
     def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
-        """The network's, without this module, unless it computes something of the output itself."""
-        choice = self.findings.choice
-        computes = choice in CONVERSIONS if isinstance(choice, str) else callable(choice)
-        if computes or self.findings.pair:
+        """The modules of the network; this one is among them only if it computes something of the output."""
+        output = self.request.output
+        computes = output in CONVERSIONS if isinstance(output, str) else callable(output)
+        if computes or self.request.pair:
             yield from super().named_modules(*args, **kwargs)
         else:
             yield from self.network.named_modules(*args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
-        findings = self.findings
-        if self.index in findings.checked or x.is_meta:  # without values nothing can be checked
+        if self.index in self.first_passes.checked or x.is_meta:  # without values nothing can be checked
             logits = self.logits(x)
-        elif not findings.needs_gradients or x.requires_grad:
-            logits = self.check_first_pass(x, x)
-        else:  # a graph of one image tells; the others go without
+        elif not self.request.needs_gradients or x.requires_grad:
+            logits = self.check_first_pass(x)
+        else:  # a graph is built for the first image alone
             with torch.enable_grad():
-                logits = self.check_first_pass(x[:1].clone().requires_grad_(), x).detach()
+                logits = self.check_first_pass(x[:1].clone().requires_grad_()).detach()
             logits = torch.cat([logits, self.logits(x[1:])]) if len(x) > 1 else logits
-        findings.checked.add(self.index)
-        return logits if findings.pair is None else select_pair(logits, findings.pair)
+        self.first_passes.checked.add(self.index)
+        return logits if self.request.pair is None else select_pair(logits, self.request.pair)
 
     def logits(self, x: Tensor) -> Tensor:
-        """The part of the output that was chosen, if it is logits (B, K). What the network raises is said to be its."""
-        findings = self.findings
+        """The requested part of the output, logits (B, K). Exceptions of the network name it as a `NetworkError`."""
+        output_choice = self.request.output
         try:
             output: Any = self.network(x)
-            if findings.choice is None and findings.pair is None and isinstance(output, Tensor):
-                findings.gives_logits.add(self.index)
+            if output_choice is None and self.request.pair is None and isinstance(output, Tensor):
+                self.first_passes.returns_logits.add(self.index)
             else:
-                output = take_network_logits(output, findings.choice, len(x), self.index)
-        except DubiumError:
+                output = take_network_logits(output, output_choice, len(x), self.index)
+        except (DubiumError, torch.OutOfMemoryError):
             raise
         except NAMED_ERRORS as error:
+            shape = tuple(self.request.images.shape)
             raise NetworkError(
-                f"Network {self.index} cannot take images of shape {findings.x_shape}: {type(error).__name__}: {error}"
+                f"Network {self.index} cannot take images of shape {shape}: {type(error).__name__}: {error}"
             ) from error
         is_matrix = isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(x)
         if not is_matrix or not output.is_floating_point() or output.shape[1] < 2:
@@ -215,29 +226,22 @@ class LogitsNetwork(nn.Module):
         logits: Tensor = output
         return logits
 
-    def check_first_pass(self, x: Tensor, batch: Tensor) -> Tensor:
-        """The logits of x, in a pass during which all is watched that would make maps silently wrong.
-
-        Args:
-            batch: the images, of which x are all or the first.
-        """
-        own_code = not all(type(module).__module__.startswith("torch.nn.") for module in self.network.modules())
-        is_watched = x.requires_grad and own_code and type(self.network) not in self.findings.watched
-        before, on_device = torch.get_rng_state(), torch.cuda.get_rng_state(x.device) if x.is_cuda else None
-        watch = CutWatch() if is_watched else None
+    def check_first_pass(self, x: Tensor) -> Tensor:
+        """The logits of x, in a pass during which everything is watched that would make maps silently wrong."""
+        structure = tuple([type(module) for module in self.network.modules()])
+        is_new = structure not in self.first_passes.structures
+        has_own_code = not all(layer.__module__.startswith("torch.nn.") for layer in structure)
+        watch = CutWatch() if x.requires_grad and has_own_code and is_new else None
+        states = random_states(x)
         with watch or nullcontext():
             logits = self.logits(x.clone())
         with torch.no_grad(), repeat_pass():
-            is_drawn = on_device is not None and not torch.equal(on_device, torch.cuda.get_rng_state(x.device))
-            if is_drawn or not torch.equal(before, torch.get_rng_state()):
+            if any(not torch.equal(*pair) for pair in zip(states, random_states(x), strict=True)):
                 check_is_fixed(logits, self.logits(x.clone()), self.index)
-            if is_watched:  # numpy's numbers, or a generator of the network's own, move no state of torch's
-                again = self.logits(batch[: 2 if len(x) == 1 else 1])
-                if differ(logits[0], again[0]):
-                    check_is_fixed(logits, self.logits(x.clone()), self.index)
-                    refuse_mixed_images(self.index)
+            if is_new and (has_own_code or len(self.request.images) > 1):
+                self.check_first_image(x, logits)
             sums_to_one = bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)
-        if sums_to_one and not callable(self.findings.choice):
+        if sums_to_one and not callable(self.request.output):
             refuse_probabilities(self.index)
         if x.requires_grad and not logits.requires_grad:
             refuse_cut_off(self.index)
@@ -245,6 +249,22 @@ class LogitsNetwork(nn.Module):
             if watch.found:
                 with repeat_pass():
                     warn_of_cut(self.network, x, self.index)
-            self.findings.watched.add(type(self.network))
-            self.findings.operations[self.index] = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
+            self.first_passes.operations[self.index] = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
+        self.first_passes.structures.add(structure)
         return logits
+
+    def check_first_image(self, x: Tensor, logits: Tensor) -> None:
+        """Whether the first image has the same logits in a batch of another size.
+
+        Random numbers of NumPy, or of a generator that the network has, move no state of torch: they show here, too.
+        """
+        neighbour = self.request.images[-1:] if len(self.request.images) > 1 else x[:0]
+        again = self.logits(x[:1].clone() if len(x) > 1 else torch.cat([x, neighbour]))
+        if len(x) and differ(logits[0], again[0]):
+            check_is_fixed(logits, self.logits(x.clone()), self.index)
+            refuse_mixed_images(self.index)
+
+
+def random_states(x: Tensor) -> list[Tensor]:
+    """The states of torch's random generators: the processor's, and that of x's device."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(x.device)] if x.is_cuda else [])]
