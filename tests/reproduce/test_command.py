@@ -27,6 +27,20 @@ def test_list_shows_what_is_missing_and_computes_nothing(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_disk_and_time_are_printed_before_a_long_run_starts(tmp_path, monkeypatch):
+    def measure_jobs(study, jobs, results, on_done):
+        print("now it begins")
+        return []
+
+    monkeypatch.setattr("dubium.reproduce.runner.measure_jobs", measure_jobs)
+    found = call("blurring", "--scale", "smoke", "--out", str(tmp_path / "out"))
+    assert found.exit_code == 0, found.output
+    first, second, third, *_ = found.output.splitlines()
+    assert first == "4 of 4 jobs to do, 8 images: about 12 s and 1 MB on disk."
+    assert second == "Killed, the same command goes on where it stopped."
+    assert third == "now it begins"
+
+
 def test_a_missing_dataset_is_exit_2_with_what_to_do(tmp_path):
     found = call("random", "--scale", "cpu", "--out", str(tmp_path / "out"))
     assert found.exit_code == 2

@@ -118,7 +118,7 @@ def test_other_networks_get_a_table_of_their_own_with_the_same_methods_only(fold
     (folder / "blurring-svhn@other.json").write_text(json.dumps(result("blurring-svhn@other", rows)))
     group = next(g for g in entry_groups(ENTRIES["blurring"], folder, "cpu") if g.tag)
     assert list(group.rows) == ["Ours", "Blur IG"]
-    assert "### SVHN: other networks or images (other)" in page_of(folder)
+    assert "### SVHN again: networks other" in page_of(folder)
 
 
 def test_a_property_that_differs_from_the_papers_is_bold():
@@ -153,7 +153,7 @@ def test_the_first_screens_answer_before_the_long_tables(folder):
     text = page_of(folder)
     places = [text.index(words) for words in ("## What reproduces", "**What to pick.**", "## The paper's comparisons")]
     assert places == sorted(places)
-    assert "in the time, needed where something helps on the first seeds: `dubium reproduce strategies" in text
+    assert "### CIFAR-10, fresh seeds\n\nNot reached in the time: `dubium reproduce strategies --scale cpu" in text
 
 
 def test_temperatures_are_told_apart(folder):

@@ -224,6 +224,14 @@ def test_another_version_of_a_method_or_protocol_or_another_recipe_is_measured_a
         assert job_status("a", JOB, "smoke", tmp_path).state == DONE
 
 
+def test_uses_of_doubt_depend_on_the_method_whose_maps_they_use(monkeypatch):
+    job = Job("s", "strategies", "", methods=("plain", "blur"))
+    before = dependencies.job_dependencies(job, "smoke")
+    monkeypatch.setitem(METHOD_VERSIONS, "blur-path", 7)
+    assert dependencies.job_dependencies(job, "smoke")["methods"] == {"blur-path": {"blur-path": 7}}
+    assert before["methods"]["blur-path"] != {"blur-path": 7}
+
+
 def test_a_result_is_kept_where_its_images_are_not_at_hand(mnist, tmp_path, monkeypatch):
     here = dependencies.job_dependencies(JOB, "cpu")
     assert len(here["data"]["test"]) == 64

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from dubium.data import Dataset
 from dubium.evaluation.shards import ShardStore
 from dubium.reproduce import strategies
-from dubium.reproduce.own_jobs import strategy_labels
+from dubium.reproduce.own_jobs import strategy_jobs, strategy_labels
 from dubium.reproduce.strategies import (
     STRATEGIES,
     Trial,
@@ -172,3 +172,10 @@ def test_every_strategy_has_its_control_in_the_table():
         "gradients", "gradients: control", "choice", "choice: control",
     )  # fmt: skip
     assert set(STRATEGIES) == {label.partition(":")[0] for label in strategy_labels()}
+
+
+def test_fresh_seeds_have_what_helped_and_its_control():
+    jobs = {job.name: job for job in strategy_jobs("cpu")}
+    assert jobs["strategies-mnist-again"].methods == ("plain", "choice", "choice: control")
+    assert jobs["strategies-mnist-again"].options["first seed"] == jobs["strategies-mnist"].options["seeds"] == 10
+    assert jobs["strategies-cifar-10"].methods == strategy_labels()

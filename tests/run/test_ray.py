@@ -146,7 +146,7 @@ def test_a_command_leaves_the_same_bytes_and_either_engine_goes_on_with_what_the
     run_on("there")
 
 
-@pytest.mark.parametrize(("entry", "count"), [("random", 13), ("kinds", 6), ("strategies", 22)])
+@pytest.mark.parametrize(("entry", "count"), [("random", 13), ("kinds", 6), ("strategies", 14)])
 def test_reproduce_measures_the_same_there(entry, count, cluster, digits, tmp_path, monkeypatch):
     sent = []
 

@@ -20,7 +20,8 @@ from dubium.reproduce.trials import (
 CAVEATS = (
     "Keep in mind: the networks are not the paper's; where the paper leaves a setting open, the reading is ours, such "
     "as Blur IG's path up to sigma 20 and FullGrad's terms scaled as in its authors' code; intervals are over images "
-    "or seeds, not over networks trained anew, and with two seeds they are wide, or narrow by chance."
+    "or seeds, not over networks trained anew; with two seeds they are wide, even beyond 0 and 100 %, or narrow by "
+    "chance. [evaluation.md](evaluation.md) says what MURR, AUC-URR, IoU and ADA measure."
 )
 PICK = (
     '**What to pick.** `method="auto"`, which stands for `blur-path`: [which-method.md](which-method.md) has the '

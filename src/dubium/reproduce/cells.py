@@ -163,6 +163,16 @@ def is_same_method(first: str, second: str) -> bool:
     return kept[0] == kept[1]
 
 
+def tag_words(tag: str) -> str:
+    """What a tag of a result file means: other images, or networks of that name.
+
+    >>> tag_words("100-images"), tag_words("svhn-11")
+    ('100 other images', 'networks svhn-11')
+    """
+    count, _, noun = tag.partition("-")
+    return f"{count} other images" if noun == "images" else f"networks {tag}"
+
+
 def scale_percent(found: Mapping[str, Any] | None, percent: bool) -> Mapping[str, Any] | None:
     """A share in per cent, where the paper prints per cent."""
     return {name: 100 * value for name, value in found.items()} if found is not None and percent else found

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dubium.reproduce.cells import label_among, signed_text
+from dubium.reproduce.cells import label_among, signed_text, tag_words
 from dubium.reproduce.entries import ENTRIES
 from dubium.reproduce.paper import paper_value, read_paper
 from dubium.reproduce.result import read_result
@@ -87,7 +87,7 @@ def claim_lines(results: Path, scale: str, titles: Mapping[str, str]) -> Iterato
         for dataset in claim.datasets:
             for found in judge_claim(claim, dataset, results, scale):
                 interval = f"{signed_text(found.difference)} [{signed_text(found.low)}, {signed_text(found.high)}]"
-                tag = f" ({found.source})" if found.source else ""
+                tag = f" ({tag_words(found.source)})" if found.source else ""
                 cells = [claim.words, f"{titles[dataset]}{tag}, {claim.metric}", signed_text(found.paper), interval]
                 yield "| " + " | ".join([*cells, found.verdict(claim.metric)]) + " |"
 
@@ -145,7 +145,7 @@ def verdict_lines(results: Path, scale: str, titles: Mapping[str, str]) -> Itera
         for dataset in claim.datasets:
             judged = list(judge_claim(claim, dataset, results, scale))
             for each in judged:
-                where = titles[dataset] + (f" with {each.source}" if each.source else "")
+                where = titles[dataset] + (f" with {tag_words(each.source)}" if each.source else "")
                 found[VERDICTS[each.verdict(claim.metric)]].setdefault(claim.words, []).append(where)
             if not judged:
                 found[UNMEASURED].setdefault(claim.words, []).append(titles[dataset])

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from dubium.reproduce.cells import TableGroup, entry_groups, number_text
+from dubium.reproduce.cells import TableGroup, entry_groups, number_text, tag_words
 from dubium.reproduce.claims import claim_lines
 from dubium.reproduce.entries import ENTRIES
 
@@ -61,7 +61,7 @@ def rank_line(group: TableGroup, place: int) -> str:
     controls = order_rows({row: value for row, value in values.items() if row.endswith("(control)")}, metric)
     rank, count, theirs = rank_in_group(group, place)
     cells = [
-        f"{group_title(group.name)}{f' ({group.tag})' if group.tag else ''}, {METRICS[metric]}",
+        f"{group_title(group.name)}{f' ({tag_words(group.tag)})' if group.tag else ''}, {METRICS[metric]}",
         f"{rank} of {count} ({theirs})",
         group.rows[OURS][place].text(),
         f"{mine[0]} {number_text(values[mine[0]])}",

@@ -1,5 +1,7 @@
 """Jobs of entries that the paper does not have: whether attention or anything else helps, and other networks."""
 
+from collections.abc import Sequence
+
 from dubium.reproduce.arms import attention_arms
 from dubium.reproduce.job import CONTROL, Job, job_name
 from dubium.reproduce.rows import PaperRow, method_rows, own_rows
@@ -7,6 +9,8 @@ from dubium.reproduce.settings import BLURRING, SEEDS, TRIALS, options_for
 from dubium.reproduce.strategies import PLAIN, STRATEGIES
 
 DATASETS = ("mnist", "cifar-10")
+AGAIN = ("choice",)
+"""Strategies that helped on the first seeds of a dataset: these alone are tried again on fresh ones."""
 
 
 def attention_jobs(scale: str) -> list[Job]:
@@ -20,19 +24,19 @@ def attention_jobs(scale: str) -> list[Job]:
 
 
 def strategy_jobs(scale: str) -> list[Job]:
-    """Other ways to use doubt in training, over some seeds, and again on as many fresh ones."""
+    """Other ways to use doubt in training, over some seeds; what helped there again on as many fresh ones."""
     found = []
-    for tag, first in (("", 0), ("again", SEEDS[scale])):
+    for tag, first, names in (("", 0, tuple(STRATEGIES)), ("again", SEEDS[scale], AGAIN)):
         for dataset in DATASETS:
             options = {**options_for(TRIALS, scale, dataset), "seeds": SEEDS[scale], "first seed": first}
             name = job_name("strategies", dataset, tag or "ensemble")
-            found.append(Job(name, "strategies", dataset, methods=strategy_labels(), options=options))
+            found.append(Job(name, "strategies", dataset, methods=strategy_labels(names), options=options))
     return found
 
 
-def strategy_labels() -> tuple[str, ...]:
+def strategy_labels(names: Sequence[str] = tuple(STRATEGIES)) -> tuple[str, ...]:
     """Plain training, then each strategy and its control."""
-    used = [name for name in STRATEGIES if name != PLAIN]
+    used = [name for name in names if name != PLAIN]
     return (PLAIN, *(label for name in used for label in (name, name + CONTROL)))
 
 

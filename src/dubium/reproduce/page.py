@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dubium.files import write_atomically
 from dubium.reproduce.answers import answer_lines
-from dubium.reproduce.cells import TableGroup, entry_groups, number_text
+from dubium.reproduce.cells import TableGroup, entry_groups, number_text, tag_words
 from dubium.reproduce.entries import ENTRIES, Entry
 from dubium.reproduce.figures import CAPTIONS, FIGURES
 from dubium.reproduce.findings import METRICS, finding_lines, group_title
@@ -18,9 +18,10 @@ from dubium.reproduce.trials import trial_table
 
 HEAD = """# The paper's tables and figures, measured again
 
-*{paper}.* A cell is **ours** [95 % interval] / the paper's (difference); – was not measured. Rows in italics are ours:
-`auto`, and controls, maps that know nothing of the networks. Written by `dubium reproduce` from the files of
-[{folder}]({folder}): each has its command, commit, seed, settings, processor and versions.
+*{paper}.* A cell is **our number** [95 % interval] / the paper's (difference); – was not measured. The row `Ours` is
+what the paper calls so, its method UA-Backprop. Rows in italics are not in the paper: `auto`, our default, and
+controls, maps that know nothing of the networks. Written by `dubium reproduce` from the files of [{folder}]({folder}):
+each has its command, commit, seed, settings, processor and versions.
 
 **{measured} of the paper's {total} numbers are measured** (all numbers of {rows} of its {all_rows} rows, a row for each
 dataset), at scale `{scale}`: {words}
@@ -115,7 +116,7 @@ def after_colon(title: str) -> str:
 def group_lines(group: TableGroup, page: Path, results: Path, scale: str) -> Iterator[str]:
     """One dataset's table, and where its numbers come from."""
     if group.name:
-        yield f"### {group_title(group.name)}{f': other networks or images ({group.tag})' if group.tag else ''}\n"
+        yield f"### {group_title(group.name)}{f' again: {tag_words(group.tag)}' if group.tag else ''}\n"
     yield "| | " + " | ".join(METRICS.get(metric, metric) for metric in group.metrics) + " |"
     yield "|---" * (1 + len(group.metrics)) + "|"
     for row, cells in group.rows.items():
@@ -173,8 +174,7 @@ def own_entry_lines(entry: Entry, page: Path, results: Path, scale: str) -> Iter
         if content is not None:
             yield from (*trial_table(content), "", source_line(content, page, results), "")
             continue
-        reason = "Not reached in the time" + ", needed where something helps on the first seeds" * is_again
-        yield f"{reason}: `dubium reproduce {entry.name} --scale {scale} --dataset {job.dataset}`.\n"
+        yield f"Not reached in the time: `dubium reproduce {entry.name} --scale {scale} --dataset {job.dataset}`.\n"
 
 
 def figure_lines(page: Path, results: Path, scale: str) -> Iterator[str]:

@@ -20,7 +20,7 @@ def source_line(content: Mapping[str, Any], page: Path, results: Path) -> str:
     parts.append(f"{machine.get('processor')}, {machine.get('threads')} of {machine.get('cores')} cores")
     if content.get("seconds") is not None:
         parts.append(f"{content['seconds'] / 60:.1f} min")
-    return "- " + "; ".join([*parts, *content.get("notes", ())]) + "."
+    return "- " + "; ".join([*parts, *(note.rstrip(".") for note in content.get("notes", ()))]) + "."
 
 
 def reduced_methods(content: Mapping[str, Any]) -> Iterator[str]:
