@@ -66,6 +66,24 @@ def test_networks_without_weights_are_refused(network, error):
         dubium.explain([network.eval()], images(), kinds="total")
 
 
+class InPlace(nn.Module):
+    """A network that normalises the images it is given where they are."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = small_cnn()
+
+    def forward(self, x):
+        return self.network(x.sub_(0.5).mul_(3))
+
+
+@pytest.mark.parametrize("method", ["ua-backprop", "grad", "blur-path"])
+def test_networks_that_normalise_in_place_see_each_image_as_it_is(method):
+    networks, x = [randomised(InPlace(), seed) for seed in range(2)], images(batch=4)
+    expected = torch.stack([network(x.clone()) for network in networks]).softmax(-1).mean(0)
+    torch.testing.assert_close(dubium.explain(networks, x, method=method).probs, expected)
+
+
 HOOKS = {
     "after a convolution": lambda net: net.first.register_forward_hook(lambda _layer, _args, out: 2 * out + 0.3),
     "before a convolution": lambda net: net.second.register_forward_pre_hook(lambda _layer, args: (args[0].tanh(),)),

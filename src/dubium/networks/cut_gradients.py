@@ -37,6 +37,8 @@ class CutWatch(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
+        if isinstance(out, Tensor) and out.requires_grad and not self.sources:
+            return out  # nothing is cut, so far and here
         name = getattr(func, "__name__", "")
         if not any(part in name for part in VALUELESS):
             given = args[:1] if name in FIRST_ONLY else [*args, *(kwargs or {}).values()]
