@@ -48,8 +48,8 @@ for i in result.scores["epistemic"].topk(3).indices.tolist():
     total, epistemic = result.scores["total"][i], result.scores["epistemic"][i]
     region = result.regions()[i][0]
     print(f"image {i}: {first} or {second}? {total:.2f} nats, {epistemic:.2f} of them disagreement; ", end="")
-    top, left, bottom, right = region.box
-    print(f"{region.share:.0%} of that within rows {top} to {bottom}, columns {left} to {right}")
+    top, left, bottom, right = region.box  # the part x[:, top:bottom, left:right] of the image
+    print(f"{region.share:.0%} of that within rows {top} to {bottom - 1}, columns {left} to {right - 1}")
 
 # %% [markdown]
 # In a notebook, `result` alone shows each image beside its maps. As a file:

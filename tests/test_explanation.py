@@ -108,6 +108,20 @@ def test_plot_has_a_row_per_image_and_says_prediction_and_scores(result):
     assert named.axes[0].get_title().startswith(["zero", "one", "two", "three"][label])
 
 
+def test_plot_shows_scores_by_three_digits_and_colour_bars_by_short_numbers():
+    maps = {"total": torch.tensor([[[0.004, 0.001], [0.0, 0.0]]])}
+    scores, members = {"total": torch.tensor([0.3])}, torch.full((2, 1, 3), 1 / 3)
+    result = dubium.Explanation(scores, maps, members[0], members, "grad", {}, input_shape=(1, 1, 2, 2))
+    figure = result.plot(torch.rand(1, 1, 2, 2))
+    assert "total 0.300" in [axis.get_title() for axis in figure.axes]
+    bar = figure.axes[-1]
+    assert bar.get_title() == "1e-3"
+    labels = [label.get_text() for label in bar.get_yticklabels()]
+    assert "0" in labels
+    assert "2" in labels
+    assert not any("." in label and label.endswith("0") for label in labels)
+
+
 def test_smoothed_maps_are_scipys_keep_their_sum_and_are_for_the_eye_alone(result):
     raw = result.maps["total"][0]
     smoothed = smooth_map(raw, 1.5)

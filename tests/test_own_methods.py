@@ -14,7 +14,7 @@ from dubium.checks import check_images
 from dubium.cli import app
 from dubium.data import Dataset as Images
 from dubium.data.samples import as_dataset
-from dubium.errors import ImagesError, ImagesTypeError, OptionError, UnknownNameError
+from dubium.errors import ImagesError, ImagesTypeError, OptionError, OutputError, UnknownNameError
 from dubium.evaluation.methods import label_methods
 from dubium.registry import CONTROLS
 from dubium.run import open_results
@@ -70,6 +70,63 @@ def test_a_registered_method_has_its_name_everywhere(registered, networks, x):
     torch.testing.assert_close(result.maps["total"], x[:, 0] ** 2)
     with pytest.raises(UnknownNameError, match="power"):
         dubium.explain(networks, x, method=registered, pwer=2.0)
+
+
+def test_options_may_follow_a_name_wherever_a_method_is_named(registered, networks, x, tmp_path):
+    mine = f"{__name__}:brightest"
+    expected = dubium.explain(networks, x, method=registered, power=3)
+    for text in (f"{mine}:power=3", f"{registered}:power=3"):
+        found = dubium.explain(networks, x, method=text)
+        assert found.options == {"power": 3}
+        torch.testing.assert_close(found.maps["total"], expected.maps["total"])
+        results = dubium.explain_dataset(networks, x, tmp_path / text.replace(":", "-"), method=text, top=2)
+        assert results.about["settings"]["method"] == text.removesuffix(":power=3")
+        assert results.about["settings"]["options"] == {"power": 3}
+        assert text in dubium.evaluate(networks, x, [text], scale="smoke", images=3, step=10.0)["results"]
+    ig = dubium.explain(networks, x, method="ig:steps=7:start=black")
+    assert ig.options["steps"] == 7
+    torch.testing.assert_close(
+        ig.maps["total"], dubium.explain(networks, x, method="ig", steps=7, start="black").maps["total"]
+    )
+    for text in (f"ua-backprop:relevance={mine}:power=3", f"ua-backprop:power=3:relevance={mine}"):
+        torch.testing.assert_close(
+            dubium.explain(networks, x, method=text).maps["total"],
+            dubium.explain(networks, x, relevance=brightest, power=3).maps["total"],
+        )
+    torch.testing.assert_close(
+        dubium.explain(networks, x, relevance=f"{mine}:power=3").maps["total"],
+        dubium.explain(networks, x, relevance=brightest, power=3).maps["total"],
+    )
+
+
+def test_mistakes_in_a_methods_text_are_named(networks, x):
+    with pytest.raises(OptionError, match=r"power is given twice: in method='.*power=3'"):
+        dubium.explain(networks, x, method=f"{__name__}:brightest:power=3", power=2)
+    with pytest.raises(UnknownNameError, match="pwer"):
+        dubium.explain(networks, x, method=f"{__name__}:brightest:pwer=3")
+    with pytest.raises(OptionError, match="has the part 'fast'"):
+        dubium.explain(networks, x, method="ig:steps=7:fast")
+    with pytest.raises(UnknownNameError, match="'igg'"):
+        dubium.explain(networks, x, method="igg:steps=7")
+
+
+def test_maps_of_channels_are_not_taken_for_maps_of_targets(x):
+    torch.manual_seed(0)
+    networks = [nn.Sequential(nn.Flatten(), nn.Linear(3 * 64, 3)).eval() for _ in range(2)]
+    colours, calls = torch.cat([x, x / 2, x / 3], 1), []
+
+    def by_channel(network, x, target):
+        calls.append(len(x))
+        x = x.clone().requires_grad_()
+        return torch.autograd.grad(target(network(x)).sum(), x)[0].abs()  # (B, C, H, W): one map a channel
+
+    for of in ({"method": by_channel}, {"relevance": by_channel}):
+        with pytest.raises(OutputError, match=r"by_channel returned \(B, C, H, W\).*also for one target"):
+            dubium.explain(networks, colours, **of)
+    expected = dubium.explain(networks, colours, method=brightest, kinds="total").maps["total"]
+    state = torch.get_rng_state()
+    torch.testing.assert_close(dubium.explain(networks, colours, method=brightest).maps["total"], expected)
+    assert torch.equal(state, torch.get_rng_state())
 
 
 def test_names_that_are_taken_or_no_names_are_refused(registered):

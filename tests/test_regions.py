@@ -38,6 +38,16 @@ def test_regions_of_two_blocks_are_the_blocks():
     assert not large.is_remainder
 
 
+def test_a_regions_text_names_its_last_row_and_column_and_its_box_leaves_them_out():
+    large, _small, rest = map_regions(two_blocks(), "total", level=0.5, smooth=0)
+    assert str(large) == "Region(total: 72 % in 6 pixels, rows 1 to 2, columns 1 to 3)"
+    assert large.box == (1, 1, 3, 4)
+    assert large.mask.nonzero()[-1].tolist() == [2, 3]
+    assert str(rest) == "Region(total: 5 % in 70 pixels, the remainder)"
+    (dot, _) = map_regions(torch.eye(3)[:1].clone(), "epistemic", smooth=0)
+    assert str(dot) == "Region(epistemic: 100 % in 1 pixel, row 0, column 0)"
+
+
 def test_the_level_is_a_part_of_the_highest_value():
     counts = [len(map_regions(two_blocks(), "total", level=level, smooth=0)) - 1 for level in (1.0, 0.51, 0.5, 0.19)]
     assert counts == [1, 1, 2, 3]

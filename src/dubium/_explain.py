@@ -49,7 +49,8 @@ def explain(
         posterior: a list of networks in eval mode, any `dubium.types.Posterior`, or another library's object that
             `dubium.posteriors.as_posterior` knows (a fitted `laplace.Laplace`, ...).
         x: images, of the networks' dtype and on their device.
-        method: a name of `dubium.methods()`, a function `(network, x, target) -> maps`, or a Captum class.
+        method: a name of `dubium.methods()`, or "package.module:function", both with options after it if you like
+            ("ig:steps=50"); a function `(network, x, target) -> maps`, or a Captum class.
         kinds: of "total", "aleatoric" and "epistemic".
         output: what of the networks' output are the logits (B, K): a key or attribute, an index, or a function of it;
             "probabilities" takes the logarithm of probabilities, "sigmoid" one output z as the classes (0, z). By

@@ -46,7 +46,8 @@ def explain_dataset(
         data: a torch dataset or its loader (samples are read in the dataset's order), images (N, C, H, W), (images,
             labels), a `dubium.data.Dataset`, or a name. Images are as the networks take them.
         out: a folder of this run alone.
-        method: a name, `package.module:function`, or what `dubium.register_method` named.
+        method: a name, `package.module:function`, or what `dubium.register_method` named; options may follow, as in
+            "ig:steps=50".
         kinds: the maps to draw; the first ranks the images.
         top: how many of the most uncertain images to explain; None for all.
         output, memory, seed, options: as for `explain`.

@@ -4,6 +4,7 @@ uncertainty of all networks together."""
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -17,6 +18,8 @@ from dubium.attribution._prepared import CONTEXT, Method, RelevanceByCalls, pred
 from dubium.attribution._scaling import scale_to_scores
 from dubium.checks import check_number
 from dubium.errors import OptionError, UnknownNameError, unknown
+from dubium.models import load_vae
+from dubium.option_text import read_method
 from dubium.posteriors.stack import Stack
 from dubium.registry import AUTO, RECOMMENDED, SCALED, UA_BACKPROP, method_names
 from dubium.shares import UncertaintyTarget, class_shares
@@ -106,8 +109,12 @@ class OnUncertainty:
 
 
 def choose_method(method: object, options: Mapping[str, Any], channels: int) -> ThroughLogits | OnUncertainty:
-    """The method that a user named or gave, with its options checked."""
-    method = RECOMMENDED if isinstance(method, str) and method == AUTO else method
+    """The method that a user named or gave, with its options checked; a name may have options too: `ig:steps=50`."""
+    if isinstance(method, str):
+        method, options = read_method(method, options)
+        method = RECOMMENDED if method == AUTO else method
+    if isinstance(options.get("vae"), str | Path):
+        options = {**options, "vae": load_vae(options["vae"])}
     if not isinstance(method, str) or method != UA_BACKPROP:
         own = OURS.get(method) if isinstance(method, str) else None
         own = own or find_method(method, ATTRIBUTORS, method_names(), "method")
@@ -116,6 +123,10 @@ def choose_method(method: object, options: Mapping[str, Any], channels: int) -> 
         own = replace(own, options={**own.options, **options})
         return OnUncertainty(own, own.name, own.is_ours and own.name == FULLGRAD, needs_gradients)
     given = options.get("relevance", FULLGRAD)
+    if isinstance(given, str):
+        beside = {name: value for name, value in options.items() if name != "relevance"}
+        given, options = read_method(given, beside)
+        options["relevance"] = given
     is_name = isinstance(given, str) and given in RELEVANCES
     relevance = OURS[given] if is_name else find_method(given, RELEVANCES, [*RELEVANCES], "relevance")
     check_options(

@@ -80,6 +80,9 @@ class Explanation:
     ) -> "list[list[Region]]":
         """For each image its bright regions, the largest share of the score first, and the remainder at the end.
 
+        A region's `box` is (top, left, bottom, right) with bottom and right excluded; its text names the last row and
+        column.
+
         Args:
             kind: of the map.
             level: the part of the smoothed map's highest value from which a pixel is bright; 0.5 if it is not given.
@@ -89,7 +92,7 @@ class Explanation:
         >>> result = Explanation({}, {"epistemic": dot}, torch.rand(1, 3), torch.rand(5, 1, 3), "grad", {})
         >>> for region in result.regions(level=0.9, smooth=0)[0]:
         ...     print(region)
-        Region(epistemic: 67 % in 1 pixel, rows 0 to 1, columns 1 to 2)
+        Region(epistemic: 67 % in 1 pixel, row 0, column 1)
         Region(epistemic: 33 % in 5 pixels, the remainder)
         """
         from dubium.regions import LEVEL, map_regions

@@ -115,6 +115,15 @@ def is_small(pixels: Float[np.ndarray, "H W C"]) -> bool:
     return bool(max(pixels.shape[:2]) <= SMALL)
 
 
+def three_digits(value: float) -> str:
+    """A number by its first three digits, zeros among them: 0.3 and 0.305 are read in one column.
+
+    >>> [three_digits(value) for value in (0.3, 1.1149, 120.4, 0.0000123)]
+    ['0.300', '1.11', '120', '1.23e-05']
+    """
+    return f"{value:#.3g}".rstrip(".")
+
+
 def explanation_figure(
     explanation: "Explanation",
     x: Images | None = None,
@@ -150,7 +159,7 @@ def explanation_figure(
         for axis, kind in zip(row[1:], kinds, strict=True):
             maps = smooth_map(torch.as_tensor(explanation.maps[kind][index]), smooth)
             axis.imshow(overlay(image, maps, opacity), interpolation="nearest")
-            axis.set_title(f"{kind} {float(explanation.scores[kind][index]):.3g}", fontsize=9)
+            axis.set_title(f"{kind} {three_digits(float(explanation.scores[kind][index]))}", fontsize=9)
             draw_colour_bar(figure, axis, maps)
     left_out = f"The first {most} of {len(x)} images; most={len(x)} draws all." if len(x) > most else ""
     if words := " ".join(filter(None, [left_out, smooth_words(smooth)])):
@@ -180,13 +189,19 @@ def drawable_name(name: str, label: int) -> str:
 
 
 def draw_colour_bar(figure: "Figure", axis: "Axes", maps: Float[Tensor, "H W"]) -> None:
-    """A bar beside a map that says what its colours mean."""
+    """A bar beside a map that says what its colours mean: short numbers, and a power of ten above them."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
+    from matplotlib.ticker import MaxNLocator
 
+    highest = brightest_value(maps)
+    power = math.floor(math.log10(highest))
+    power = 0 if power in (-1, 0, 1) else power
     bar = figure.colorbar(
-        ScalarMappable(Normalize(0, brightest_value(maps)), COLOURS), ax=axis, fraction=0.046, pad=0.02
+        ScalarMappable(Normalize(0, highest / 10.0**power), COLOURS), ax=axis, fraction=0.046, pad=0.02, format="{x:g}"
     )
     bar.ax.tick_params(labelsize=6)
-    bar.ax.ticklabel_format(axis="y", scilimits=(-2, 2))
-    bar.ax.yaxis.get_offset_text().set_fontsize(6)
+    bar.locator = MaxNLocator(5, steps=[1, 2, 5, 10])
+    bar.update_ticks()
+    if power:
+        bar.ax.set_title(f"1e{power}", fontsize=6)

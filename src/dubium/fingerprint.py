@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from dubium.data import Dataset
+from dubium.option_text import split_method
 from dubium.registry import AUTO, METHOD_VERSIONS, RECOMMENDED, REGISTERED, UA_BACKPROP, load_function
 from dubium.types import Posterior
 
@@ -92,7 +93,8 @@ def value_digest(value: object) -> Any:
 
 def part_fingerprint(part: object) -> dict[str, Any]:
     """Name and version of a method of the registry, or name and source digest of a user's."""
-    name = RECOMMENDED if isinstance(part, str) and part == AUTO else part
+    name = split_method(part)[0] if isinstance(part, str) else part
+    name = RECOMMENDED if isinstance(name, str) and name == AUTO else name
     if isinstance(name, str) and name in METHOD_VERSIONS:
         return {name: METHOD_VERSIONS[name]}
     if isinstance(name, str) and name in REGISTERED:

@@ -1,7 +1,7 @@
 """Options and methods as people type them: `steps=50`, `ua-backprop:tau1=.08`. The one place that reads such text."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dubium.errors import OptionError
@@ -55,4 +55,26 @@ def split_method(text: str) -> tuple[str, list[str]]:
     name, *rest = split_outside_brackets(text, ":")
     if rest and "=" not in rest[0] and name not in method_names():
         name = f"{name}:{rest.pop(0)}"
-    return name, rest
+    options: list[str] = []
+    for part in rest:
+        if options and "=" not in part and options[-1].startswith("relevance="):
+            options[-1] += f":{part}"  # a relevance of the user's own: relevance=package.module:name
+        else:
+            options.append(part)
+    return name, options
+
+
+def read_method(text: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The name of a method, and its options: those in its text, and those that are given beside it.
+
+    >>> read_method("mine:squares:power=3:patch=4", {"seed": 1})
+    ('mine:squares', {'power': 3, 'patch': 4, 'seed': 1})
+    """
+    name, texts = split_method(text)
+    for part in texts:
+        if "=" not in part:
+            raise OptionError(f"The method {text!r} has the part {part!r}; expected name:option=value:option=value.")
+    options = parse_options(texts)
+    if twice := options.keys() & given.keys():
+        raise OptionError(f"{', '.join(sorted(twice))} is given twice: in method={text!r} and as an option of its own.")
+    return name, {**options, **given}

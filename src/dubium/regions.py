@@ -25,12 +25,13 @@ SIDE_PER_SMOOTH = 18
 class Region:
     """A part of an image, and how much of the uncertainty lies there.
 
-    `box` is (top, left, bottom, right): the mask lies in `mask[top:bottom, left:right]`. `area` counts pixels, `share`
-    is the region's part of the map's sum.
+    `box` is (top, left, bottom, right), half-open as Python's slices are: the region lies in `mask[top:bottom,
+    left:right]`, and its last row is `bottom - 1`. The text names first and last rows and columns, counted from 0.
+    `area` counts pixels, `share` is the region's part of the map's sum.
 
     >>> mask = torch.tensor([[True, True], [False, False]])
     >>> Region(mask, (0, 0, 1, 2), 2, 0.75, "epistemic")
-    Region(epistemic: 75 % in 2 pixels, rows 0 to 1, columns 0 to 2)
+    Region(epistemic: 75 % in 2 pixels, row 0, columns 0 to 1)
     """
 
     mask: Bool[Tensor, "H W"]
@@ -42,8 +43,17 @@ class Region:
 
     def __repr__(self) -> str:
         top, left, bottom, right = self.box
-        place = "the remainder" if self.is_remainder else f"rows {top} to {bottom}, columns {left} to {right}"
+        place = "the remainder" if self.is_remainder else f"{span('row', top, bottom)}, {span('column', left, right)}"
         return f"Region({self.kind}: {100 * self.share:.0f} % in {self.area} pixel{'s' * (self.area != 1)}, {place})"
+
+
+def span(noun: str, start: int, stop: int) -> str:
+    """Rows or columns from the first to the last, in words; `stop` is excluded.
+
+    >>> span("row", 17, 23), span("column", 4, 5)
+    ('rows 17 to 22', 'column 4')
+    """
+    return f"{noun} {start}" if stop - start <= 1 else f"{noun}s {start} to {stop - 1}"
 
 
 def map_regions(
@@ -62,8 +72,8 @@ def map_regions(
 
     >>> two_dots = torch.tensor([[3.0, 0.0, 0.0], [0.0, 0.0, 1.0], [0.0, 0.0, 0.0]])
     >>> map_regions(two_dots, "total", level=0.3, smooth=0)
-    [Region(total: 75 % in 1 pixel, rows 0 to 1, columns 0 to 1), Region(total: 25 % in 1 pixel, rows 1 to 2, \
-columns 2 to 3), Region(total: 0 % in 7 pixels, the remainder)]
+    [Region(total: 75 % in 1 pixel, row 0, column 0), Region(total: 25 % in 1 pixel, row 1, column 2), \
+Region(total: 0 % in 7 pixels, the remainder)]
     """
     check_number("level", level)
     if level > 1:

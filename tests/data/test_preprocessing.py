@@ -95,6 +95,20 @@ def test_a_network_says_its_own_preprocessing_however_deep_it_is():
     assert (bare["resize"], bare["interpolation"], bare["mean"][0]) == (27, "bicubic", 0.485)  # timm's defaults
 
 
+def test_the_size_before_the_crop_follows_the_size_that_is_given_or_that_a_vit_was_built_for(tmp_path):
+    named, vit = {"data_config": "model"}, Carrier(crop_pct=0.5)
+    given = prepared_config(named, [vit], (3, 12, 12))
+    assert (given["input_shape"], given["resize"]) == ([3, 12, 12], 24)
+    vit.patch_embed = nn.Identity()
+    vit.patch_embed.img_size = (8, 16)
+    built = prepared_config(named, [vit])
+    assert (built["input_shape"], built["resize"]) == ([3, 8, 16], 32)
+    assert prepared_config(named, [vit], (3, 12, 12)) == given
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**CONFIG, "crop_pct": 0.5}))
+    assert prepared_config({"data_config": str(file)}, [], (3, 12, 12)) == given
+
+
 @pytest.mark.parametrize(
     "changes",
     [

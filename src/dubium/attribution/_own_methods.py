@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from dubium.attribution._captum import captum_attributor, captum_name, is_captum
 from dubium.attribution._target import target_part
-from dubium.errors import DubiumError, OptionError, UnknownNameError
+from dubium.errors import DubiumError, OptionError, OutputError, UnknownNameError
 from dubium.registry import REGISTERED, load_function, method_names
 from dubium.types import Attribution, Attributor, Images, Maps, Target
 
@@ -59,7 +59,10 @@ def find_attributor(what: object) -> tuple[str, Attributor] | None:
     else:
         return None
     called = given if isinstance(given, str) else name
-    return (called if called in REGISTERED else name), image_by_image(function, called)
+    function = image_by_image(function, called)
+    return (called if called in REGISTERED else name), function if is_captum(what) else refuse_channels(
+        function, called
+    )
 
 
 def image_by_image(function: Attributor, name: str) -> Attributor:
@@ -88,6 +91,40 @@ def image_by_image(function: Attributor, name: str) -> Attributor:
         return torch.cat([part.maps if isinstance(part, Attribution) else part for part in parts]).detach()
 
     return attribute
+
+
+def refuse_channels(function: Attributor, name: str) -> Attributor:
+    """A user's function; maps of as many targets as there are channels must not be maps of the channels.
+
+    Their shapes are the same, so the first image is explained once more with one target alone.
+    """
+    is_checked = False
+
+    @wraps(function)
+    def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Maps | Attribution:
+        nonlocal is_checked
+        found: Maps | Attribution = function(network, x, target, **options)
+        if is_checked or map_count(found) != x.shape[1] or x.shape[1] == 1 or len(x) == 0:
+            return found
+        is_checked, image = True, slice(0, 1)
+        first = target_part(target, image)
+        with torch.random.fork_rng(devices=[]):
+            one = map_count(function(network, x[image], lambda output: first(output)[:, :1], **options))
+        if one == x.shape[1]:
+            raise OutputError(
+                f"The method {name} returned (B, C, H, W), a map for each of the {one} channels, also for one target. "
+                "Maps (B, T, H, W) are needed, one for each target: take the mean over channels, and a map for each "
+                "column of target(network(x))."
+            )
+        return found
+
+    return attribute
+
+
+def map_count(found: object) -> int | None:
+    """How many maps a method found for an image."""
+    maps = found.maps if isinstance(found, Attribution) else found
+    return maps.shape[1] if isinstance(maps, Tensor) and maps.ndim == 4 else None
 
 
 def detach(found: Maps | Attribution) -> Maps | Attribution:

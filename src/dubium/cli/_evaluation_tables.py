@@ -66,10 +66,10 @@ def _rank_cell(cell: Mapping[str, Any] | None) -> str:
     if cell is None:
         return ""
     rank = "" if cell["rank"] is None else f" [{cell['rank']}{'=' * cell['level']}]"
-    return f"{cell['value']:.3g}{rank}".replace("[", r"\[")
+    return f"{cell['value']:#.3g}{rank}".replace("[", r"\[")
 
 
 def _interval_cell(found: Mapping[str, float] | None, *, intervals: bool) -> str:
     if found is None:
         return ""
-    return f"{found['value']:.3g}" + (f" [{found['low']:.3g}, {found['high']:.3g}]" if intervals else "")
+    return f"{found['value']:#.3g}" + (f" [{found['low']:#.3g}, {found['high']:#.3g}]" if intervals else "")

@@ -11,7 +11,7 @@ from dubium._methods import choose_method
 from dubium.errors import OptionError
 from dubium.explanation import describe
 from dubium.models import load_vae
-from dubium.option_text import parse_value, split_method
+from dubium.option_text import read_method
 from dubium.registry import CONTROLS
 from dubium.types import Images, Kind, Posterior
 
@@ -80,13 +80,8 @@ def parse_method(text: str, channels: int) -> LabelledMethod:
 
     Values are JSON where they can be, else text, and `vae` is the folder of one.
     """
-    name, pairs = split_method(text)
-    options = {}
-    for pair in pairs:
-        option, equals, value = pair.partition("=")
-        if not equals:
-            raise OptionError(f"The method {text!r} has the part {pair!r}; expected name:option=value:option=value.")
-        options[option] = load_vae(value) if option == "vae" else parse_value(value)
+    name, options = read_method(text, {})
+    options |= {"vae": load_vae(options["vae"])} if "vae" in options else {}
     choose_method(name, options, channels)  # raises what a user should know before anything is computed
     return LabelledMethod(text, name, options)
 

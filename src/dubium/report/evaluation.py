@@ -11,6 +11,7 @@ from dubium.data.samples import GIVEN
 from dubium.errors import FileFormatError
 from dubium.evaluation.overview import is_control
 from dubium.evaluation.summary import read_summary
+from dubium.figures import three_digits
 from dubium.files import write_atomically
 from dubium.reading import read_regular_file
 from dubium.report.interval_chart import interval_chart
@@ -140,12 +141,13 @@ def method_name(label: str) -> str:
 
 
 def interval_text(found: Mapping[str, float]) -> str:
-    return f"{found['value']:.3g} [{found['low']:.3g}, {found['high']:.3g}]"
+    value, low, high = (three_digits(found[part]) for part in ("value", "low", "high"))
+    return f"{value} [{low}, {high}]"
 
 
 def comparison_cells(one: Mapping[str, Any]) -> list[str]:
     difference = interval_text({"value": one["difference"], "low": one["low"], "high": one["high"]})
-    return [one["metric"], f"{one['a']} − {one['b']}", difference, f"{one['p_holm']:.3g}", f"{one['effect']:.2f}"]
+    return [one["metric"], f"{one['a']} − {one['b']}", difference, three_digits(one["p_holm"]), f"{one['effect']:.2f}"]
 
 
 def html_table(head: Sequence[str], rows: Any) -> str:

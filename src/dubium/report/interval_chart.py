@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
+from dubium.figures import three_digits
 from dubium.report.summary import WIDTH, shorten, svg_element, svg_line, svg_text
 
 NAMES, VALUES, LINE = 122, 62, 22  # pixels: of names, of values, of a line's height
@@ -24,17 +25,21 @@ def interval_chart(rows: Sequence[tuple[str, Mapping[str, float], bool]], label:
 
     height = LINE * len(rows) + 20
     parts = [svg_line(x(low), height - 18, x(high), height - 18)]
-    parts += [svg_text(x(low), height - 4, f"{low:.3g}", "start"), svg_text(x(high), height - 4, f"{high:.3g}", "end")]
+    parts += [
+        svg_text(x(low), height - 4, three_digits(low), "start"),
+        svg_text(x(high), height - 4, three_digits(high), "end"),
+    ]
     for place, (name, found, is_control) in enumerate(rows):
         y, colour = LINE * place + 12, "var(--soft)" if is_control else "var(--epistemic)"
-        words = f"{name}: {found['value']:.3g} [{found['low']:.3g}, {found['high']:.3g}]"
+        value, *interval = (three_digits(found[part]) for part in ("value", "low", "high"))
+        words = f"{name}: {value} [{', '.join(interval)}]"
         parts += [
             f"<g><title>{escape(words)}</title>",
             svg_text(NAMES - 8, y + 4, shorten(name), "end"),
             svg_line(x(found["low"]), y, x(found["high"]), y, f"stroke:{colour};stroke-width:2;opacity:.6"),
             f'<circle cx="{x(found["value"]):.1f}" cy="{y}" r="4" style="fill:{colour}"/>',
-            svg_text(WIDTH - VALUES + 8, y + 4, f"{found['value']:.3g}", "start"),
+            svg_text(WIDTH - VALUES + 8, y + 4, value, "start"),
             "</g>",
         ]
-    listed = "; ".join(f"{name} {found['value']:.3g}" for name, found, _ in rows)
+    listed = "; ".join(f"{name} {three_digits(found['value'])}" for name, found, _ in rows)
     return svg_element("".join(parts), f"{label}: {listed}.", height)

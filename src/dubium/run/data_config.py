@@ -24,28 +24,32 @@ INPUTS = 3 * 10**8  # numbers of an input: three channels of the largest image t
 CROP_MODES = {"center": CROP, "squash": STRETCH}
 
 
-def prepared_config(named: Mapping[str, Any], networks: Iterable[nn.Module]) -> dict[str, Any]:
+def prepared_config(
+    named: Mapping[str, Any], networks: Iterable[nn.Module], input_shape: Sequence[int] | None = None
+) -> dict[str, Any]:
     """`input_shape`, `fit`, `resize`, `interpolation`, `mean` and `std` that settings of a posterior ask for.
 
     Args:
         named: `Settings.posterior`, whose `data_config` is "model", a file, or what this function returned before.
         networks: of the posterior.
+        input_shape: what a user gives instead of the config's; the size before the crop follows it.
     """
     asked = named["data_config"]
     if isinstance(asked, Mapping):
         return dict(asked)
-    if asked == MODEL:
-        return translate_config(carried_config(next(iter(networks))), "The networks")
-    return translate_config(read_config(asked), str(asked))
+    config = carried_config(next(iter(networks))) if asked == MODEL else read_config(asked)
+    config = config if input_shape is None else {**config, "input_size": input_shape}
+    return translate_config(config, "The networks" if asked == MODEL else str(asked))
 
 
 def carried_config(network: nn.Module) -> Mapping[str, Any]:
-    """The data config of a timm network, however deep it is wrapped."""
+    """The data config of a timm network, however deep it is wrapped; of a ViT, with the size that it was built for."""
     for layer in network.modules():
         for name in ATTRIBUTES:
             config = getattr(layer, name, None)
-            if isinstance(config, Mapping) and config.get("input_size"):
-                return config
+            if isinstance(config, Mapping) and (size := config.get("input_size")):
+                built = getattr(getattr(layer, "patch_embed", None), "img_size", None)
+                return {**config, "input_size": (size[0], *built)} if isinstance(built, tuple) else config
     raise OptionError(
         f"The networks ({type(network).__name__}) carry no data config, as timm's do. Give a JSON file of one instead, "
         "or --input-shape, --fit, --resize, --interpolation, --mean and --std."

@@ -8,6 +8,7 @@ from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.checks import check_kinds, check_number, parse_memory
 from dubium.choices import BILINEAR, FITS, INTERPOLATIONS, RANKING, STRETCH
 from dubium.errors import OptionError, lookup
+from dubium.option_text import read_method
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,7 @@ class Settings:
             Either may have {"output": what to take of a network's output} and {"data_config": "model" or a file}, which
             says what `input_shape`, `fit`, `resize`, `interpolation`, mean and std are where these are left out.
         images: {"files": [...]} of images, folders and patterns, or {"dataset": "name:split"}.
+        method: a name, or package.module:name; options may follow, as in `ig:steps=50`, and become `options`.
         kinds: the maps to draw; the first ranks the images.
         top: how many of the most uncertain images to explain; None for all, 0 for none.
         only: the images to explain instead, by their place in the source.
@@ -54,6 +56,9 @@ class Settings:
     device: str = "cpu"
 
     def __post_init__(self) -> None:
+        method, options = read_method(self.method, self.options)  # the same results have the same settings
+        object.__setattr__(self, "method", method)
+        object.__setattr__(self, "options", options)
         check_kinds(self.kinds)
         lookup("fit", dict.fromkeys(FITS), self.fit or STRETCH)
         lookup("interpolation", dict.fromkeys(INTERPOLATIONS), self.interpolation or BILINEAR)

@@ -85,7 +85,7 @@ def open_work(settings: Settings, source: ImageSource | None = None, posterior: 
 
 def resolve_data_config(settings: Settings, posterior: Posterior) -> Settings:
     """Settings with what a data config says where they say nothing themselves."""
-    config = prepared_config(settings.posterior, posterior)
+    config = prepared_config(settings.posterior, posterior, settings.input_shape)
     found: dict[str, Any] = {name: getattr(settings, name) or config[name] for name in PREPARED}
     found["input_shape"] = tuple(found["input_shape"])
     return replace(settings, posterior={**settings.posterior, "data_config": config}, **found)
