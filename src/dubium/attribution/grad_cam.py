@@ -18,6 +18,8 @@ from dubium.posteriors.stack import Stack
 from dubium.types import Images, Maps, Target
 
 Layer = str | nn.Module | None
+Features = tuple[Tensor, Tensor]
+"""What a layer puts out, (B, C, h, w), and zeros that were added to it: their gradient is that of the features."""
 
 
 def grad_cam(
@@ -29,19 +31,40 @@ def grad_cam(
         layer: a layer's name, or the layer itself; None is the convolution executed last, of those with features larger
             than one pixel. Of a stacked posterior each network has one, and their maps are averaged.
     """
-    members = list(network.networks) if isinstance(network, Stack) else [network]
-    layers = {find_layer(member, x[:1], layer) for member in members}
+    recording = RecordingNetwork(network, x[:1], layer)
     maps: list[Maps] = []
     for part, own in split_images(x, target, images_per_pass(network, x, target, context.memory)):
-        with record_features(layers) as recorded:
-            _, scores = forward_with_graph(network, part, own)
-        last = list(recorded.values())
+        _, scores = forward_with_graph(recording, part, own)
         rows = []
-        for gradients in gradients_at(scores, [probe for _, probe in last], context.memory):
-            cams = [activation_map(g, features, part) for g, (features, _) in zip(gradients, last, strict=True)]
-            rows.append(torch.stack(cams).mean(0))
+        for gradients in gradients_at(scores, [probe for _, probe in recording.found], context.memory):
+            last = zip(gradients, recording.found, strict=True)
+            rows.append(torch.stack([activation_map(g, features, part) for g, (features, _) in last]).mean(0))
         maps.append(torch.cat(rows).movedim(0, 1))
     return torch.cat(maps)
+
+
+class RecordingNetwork(nn.Module):
+    """A network, or all of a stack, with the features of each one's layer in its own pass: they may share layers."""
+
+    def __init__(self, network: nn.Module, x: Images, layer: Layer) -> None:
+        super().__init__()
+        self.members = network.networks if isinstance(network, Stack) else nn.ModuleList([network])
+        self.is_stack = isinstance(network, Stack)
+        self.layers = [find_layer(member, x, layer) for member in self.members]
+        self.found: list[Features] = []
+
+    def forward(self, x: Images) -> Tensor:
+        self.found, outputs = [], list[Tensor]()
+        for member, layer in zip(self.members, self.layers, strict=True):
+            with record_features([layer]) as recorded:
+                outputs.append(member(x.clone()))
+            if layer not in recorded:
+                raise OptionError(
+                    f"The layer {type(layer).__name__} is not executed by {type(member).__name__}. Name another with "
+                    "layer=."
+                )
+            self.found.append(recorded[layer])
+        return torch.stack(outputs, 1) if self.is_stack else outputs[0]
 
 
 def activation_map(
@@ -53,9 +76,9 @@ def activation_map(
 
 
 @contextmanager
-def record_features(layers: Iterable[nn.Module]) -> Iterator[dict[nn.Module, tuple[Tensor, Tensor]]]:
+def record_features(layers: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Features]]:
     """Within, a forward pass keeps the output of each layer's last execution, and a probe that was added to it."""
-    found: dict[nn.Module, tuple[Tensor, Tensor]] = {}
+    found: dict[nn.Module, Features] = {}
 
     def note(layer: nn.Module, _args: Any, out: Any) -> Tensor:
         if not isinstance(out, Tensor) or out.ndim != 4:
