@@ -13,6 +13,7 @@ from torch.nn.modules.conv import _ConvNd
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._gradients import forward_with_graph, gradients_at, split_images
 from dubium.attribution._measure import images_per_pass
+from dubium.checks import count_text
 from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.posteriors.stack import Stack
 from dubium.types import Images, Maps, Target
@@ -28,7 +29,7 @@ def grad_cam(
     """Credit each pixel with the features above it, weighted by how much each channel moves the target.
 
     Args:
-        layer: a layer's name, or the layer itself; None is the convolution executed last, of those with features larger
+        layer: a layer's name, or the layer itself; None is the 2-D convolution executed last, of those with features larger
             than one pixel. Of a stacked posterior each network has one, and their maps are averaged.
     """
     recording = RecordingNetwork(network, x[:1], layer)
@@ -56,7 +57,7 @@ class RecordingNetwork(nn.Module):
     def forward(self, x: Images) -> Tensor:
         self.found, outputs = [], list[Tensor]()
         for member, layer in zip(self.members, self.layers, strict=True):
-            with record_features([layer]) as recorded:
+            with record_features([layer], len(x), is_chosen=True) as recorded:
                 outputs.append(member(x.clone()))
             if layer not in recorded:
                 raise OptionError(
@@ -76,16 +77,23 @@ def activation_map(
 
 
 @contextmanager
-def record_features(layers: Iterable[nn.Module]) -> Iterator[dict[nn.Module, Features]]:
-    """Within, a forward pass keeps the output of each layer's last execution, and a probe that was added to it."""
+def record_features(
+    layers: Iterable[nn.Module], images: int, *, is_chosen: bool = False
+) -> Iterator[dict[nn.Module, Features]]:
+    """Within, a forward pass keeps the output of each layer's last execution, and a probe that was added to it.
+
+    Outputs that are no features of so many images are refused if the layers were chosen, or else left out.
+    """
     found: dict[nn.Module, Features] = {}
 
-    def note(layer: nn.Module, _args: Any, out: Any) -> Tensor:
-        if not isinstance(out, Tensor) or out.ndim != 4:
+    def note(layer: nn.Module, _args: Any, out: Any) -> Tensor | None:
+        if not isinstance(out, Tensor) or out.ndim != 4 or len(out) != images:
+            if not is_chosen:
+                return None
             given = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise OptionError(
-                f"The layer {type(layer).__name__} puts out {given}; Grad-CAM needs feature maps (B, C, h, w). "
-                "Name another with layer=."
+                f"The layer {type(layer).__name__} puts out {given}; Grad-CAM needs feature maps (B, C, h, w) of "
+                f"the {count_text(images, 'image')}. Name another with layer=."
             )
         zeros = out.detach().new_zeros(())  # they take no memory
         found.pop(layer, None)  # the dictionary is in order of execution
@@ -114,9 +122,12 @@ def find_layer(network: nn.Module, x: Images, layer: Layer) -> nn.Module:
         if layer not in named:
             raise UnknownNameError(unknown("layer", layer, named))
         return named[layer]
-    with record_features(module for module in network.modules() if isinstance(module, _ConvNd)) as ran:
+    convolutions = [one for one in network.modules() if isinstance(one, _ConvNd) and len(one.kernel_size) == 2]
+    with record_features(convolutions, len(x)) as ran:
         network(x.clone())
     if not ran:
-        raise OptionError(f"{type(network).__name__} executes no convolution. Name a layer with layer=.")
+        raise OptionError(
+            f"{type(network).__name__} executes no convolution of images (B, C, H, W). Name a layer with layer=."
+        )
     wide = [layer for layer, (features, _) in ran.items() if features.shape[2:].numel() > 1]
     return wide[-1] if wide else list(ran)[-1]  # after global pooling, features have no place
