@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -61,6 +62,28 @@ def test_normalized_standardises_each_channel_and_adds_nothing_to_the_weights():
 def test_normalized_refuses_a_standard_deviation_of_zero():
     with pytest.raises(OptionError, match="above 0"):
         Normalized(nn.Flatten(), 0.5, [0.5, 0.0])
+
+
+def test_normalized_leaves_the_types_of_its_network_alone():
+    network = nn.Sequential(nn.Linear(4, 4).half(), nn.LayerNorm(4), nn.Linear(4, 2).double())
+    assert Normalized(network, 0.5, 0.25).mean.dtype == torch.float16
+    assert [parameter.dtype for parameter in network.parameters()][::2] == [torch.float16, torch.float32, torch.float64]
+
+
+@pytest.mark.parametrize("form", [torch.tensor, np.array, tuple, lambda v: torch.tensor(v).view(1, 3, 1, 1)])
+def test_normalized_takes_numbers_in_any_form(form):
+    mean, std = [0.1, 0.2, 0.3], [0.5, 0.25, 2.0]
+    x = torch.rand(2, 3, 4, 4)
+    assert torch.equal(Normalized(nn.Identity(), form(mean), form(std))(x), Normalized(nn.Identity(), mean, std)(x))
+    assert torch.equal(Normalized(nn.Identity(), torch.tensor(0.5), np.float32(2))(x), (x - 0.5) / 2)
+
+
+@pytest.mark.parametrize("mean", [[], "0.5", None, {0.5}, torch.rand(3, 2, 2), [0.1, torch.nan], ["a"], [0.1, [0.2]]])
+def test_normalized_refuses_what_is_not_numbers(mean):
+    with pytest.raises(OptionError, match=r"mean is .*; give one number, or one per channel"):
+        Normalized(nn.Identity(), mean, 0.5)
+    with pytest.raises(OptionError, match=r"std is "):
+        Normalized(nn.Identity(), 0.5, torch.inf)
 
 
 @pytest.mark.parametrize(("vae", "channels", "size"), [(vae_dense(latent=3), 1, 28), (vae_conv(latent=3), 3, 32)])

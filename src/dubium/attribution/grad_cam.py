@@ -29,8 +29,8 @@ def grad_cam(
     """Credit each pixel with the features above it, weighted by how much each channel moves the target.
 
     Args:
-        layer: a layer's name, or the layer itself; None is the 2-D convolution executed last, of those with features larger
-            than one pixel. Of a stacked posterior each network has one, and their maps are averaged.
+        layer: a layer's name, or the layer itself; None is the 2-D convolution executed last, of those with features
+            larger than one pixel. Of a stacked posterior each network has one, and their maps are averaged.
     """
     recording = RecordingNetwork(network, x[:1], layer)
     maps: list[Maps] = []

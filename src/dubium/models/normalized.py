@@ -14,20 +14,20 @@ class Normalized(nn.Module):
 
     Args:
         network: what sees standardised images.
-        mean: one number, or one per channel.
+        mean: one number, or one per channel: a list, tensor or array.
         std: likewise, above 0.
 
     >>> Normalized(nn.Identity(), mean=0.5, std=0.25)(torch.ones(1, 1, 1, 1)).item()
     2.0
     """
 
-    def __init__(self, network: nn.Module, mean: float | Sequence[float], std: float | Sequence[float]) -> None:
+    def __init__(self, network: nn.Module, mean: Any, std: Any) -> None:
         super().__init__()
         self.normalise = Normalise(_channels("mean", mean), _channels("std", std))
         self.network = network
         reference = next((p for p in network.parameters() if p.is_floating_point()), None)
         if reference is not None:
-            self.to(reference.device, reference.dtype)
+            self.normalise.to(reference.device, reference.dtype)  # the network stays as it is
 
     @property
     def mean(self) -> Tensor:
@@ -70,8 +70,12 @@ class Normalise(nn.Module):
         return (-self.mean / self.std).flatten().expand(x.shape[1])
 
 
-def _channels(name: str, value: float | Sequence[float]) -> list[float]:
-    values = [float(v) for v in value] if isinstance(value, Sequence) else [float(value)]
-    if not values:
-        raise OptionError(f"{name} is empty; give one number, or one per channel.")
-    return values
+def _channels(name: str, value: Any) -> list[float]:
+    try:
+        values = torch.as_tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError):
+        values = torch.empty(0)
+    if not values.numel() or values.numel() != max(values.shape, default=1) or not values.isfinite().all():
+        given = f"of shape {tuple(values.shape)}" if values.ndim > 1 else repr(value)
+        raise OptionError(f"{name} is {given}; give one number, or one per channel.")
+    return [float(v) for v in values.flatten()]
