@@ -26,7 +26,7 @@ from dubium.class_sampling import class_weights, count_points, start_offsets
 from dubium.figures import overlay, picture
 from dubium.models import cifar_resnet, cnn, resnet18
 from dubium.shares import class_shares
-from dubium.softmax_share import own_weight, softmax_share, tau1_for
+from dubium.softmax_share import diagonal_weight, scale_tau1, softmax_share
 
 SEEDS = 10
 COUNTS = {"mnist-10": (2, 3, 5), "cifar-100": (5, 10, 20, 50), "random-1000": (5, 10, 20, 50, 100)}
@@ -78,7 +78,7 @@ def auto(population: Population) -> Iterator[dict[str, Any]]:
 
 def moved(population: Population) -> Iterator[dict[str, Any]]:
     """How far `tau1="auto"` takes the exact maps, and how many classes then carry half of a network's share."""
-    for chosen in (population.taus[0], tau1_for(population.logits.shape[-1], population.taus[0])):
+    for chosen in (population.taus[0], scale_tau1(population.logits.shape[-1], population.taus[0])):
         share = softmax_share(class_shares(population.logits), population.logits, chosen)
         parts = (share / share.sum(-1, keepdim=True)).sort(-1, descending=True).values.cumsum(-1)
         half = (1 + (parts < 0.5).sum(-1).double().mean((0, 2))).tolist()
@@ -109,10 +109,10 @@ def time(name: str) -> Iterator[dict[str, Any]]:
 def tau1() -> Iterator[dict[str, Any]]:
     for images, ten in (("grey", 0.08), ("colour", 0.55)):
         for classes in (2, 10, 100, 1000):
-            chosen = tau1_for(classes, ten)
+            chosen = scale_tau1(classes, ten)
             yield {
                 "images": images, "K": classes, "auto": round(chosen, 4),
-                "own": round(own_weight(classes, ten), 4), "own_auto": round(own_weight(classes, chosen), 4),
+                "own": round(diagonal_weight(classes, ten), 4), "own_auto": round(diagonal_weight(classes, chosen), 4),
             }  # fmt: skip
 
 

@@ -6,7 +6,7 @@ from torch import nn
 
 import dubium
 from dubium import errors
-from dubium._methods import options_of
+from dubium._methods import default_options
 from dubium.attribution import ATTRIBUTORS, CONTROLS, RELEVANCES
 from dubium.registry import RECOMMENDED, SCALED
 from tests.networks import ensemble, images, randomised, small_cnn
@@ -128,7 +128,7 @@ def test_slow_methods_report_progress_to_the_end(method, cheap):
 
 
 def test_the_options_are_those_of_the_design():
-    listed = {name: set(options_of(function)) for name, function in ATTRIBUTORS.items()}
+    listed = {name: set(default_options(function)) for name, function in ATTRIBUTORS.items()}
     assert listed["grad"] == listed["input-grad"] == listed["random"] == set()
     assert listed["smoothgrad"] == {"samples", "sigma"}
     assert listed["fullgrad"] == {"rescale"}

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import dubium
-from dubium._methods import options_of
+from dubium._methods import default_options
 from dubium.attribution import ATTRIBUTORS
 
 PUBLIC = ("", ".attribution", ".data", ".evaluation", ".models", ".posteriors", ".training")
@@ -62,4 +62,4 @@ def test_a_public_function_of_many_arguments_says_what_they_are(package):
 @pytest.mark.parametrize("name", ATTRIBUTORS)
 def test_every_option_of_a_method_is_described(name):
     described = (inspect.getdoc(ATTRIBUTORS[name]) or "").partition("Args:")[2]
-    assert not [option for option in options_of(ATTRIBUTORS[name]) if not re.search(rf"\b{option}\b", described)]
+    assert not [option for option in default_options(ATTRIBUTORS[name]) if not re.search(rf"\b{option}\b", described)]

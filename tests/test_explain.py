@@ -15,7 +15,7 @@ from dubium import errors
 from dubium.attribution import CONTROLS, fullgrad
 from dubium.attribution.fullgrad import keep_passes
 from dubium.models import Normalized
-from dubium.softmax_share import tau1_for
+from dubium.softmax_share import scale_tau1
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
 from tests.oracles import fullgrad_map, relative_l1, ua_backprop_maps
 
@@ -63,10 +63,10 @@ def test_without_normalisation_the_relevance_is_used_as_it_is():
 @pytest.mark.parametrize(("channels", "ten"), [(1, 0.08), (3, 0.55)])
 def test_tau1_auto_depends_on_the_classes_and_is_told(channels, ten):
     networks, x = ensemble(lambda: small_cnn(channels, classes=30)), images(2, channels)
-    auto, by_hand = dubium.explain(networks, x, tau1="auto"), dubium.explain(networks, x, tau1=tau1_for(30, ten))
-    assert auto.options["tau1"] == tau1_for(30, ten)
+    auto, by_hand = dubium.explain(networks, x, tau1="auto"), dubium.explain(networks, x, tau1=scale_tau1(30, ten))
+    assert auto.options["tau1"] == scale_tau1(30, ten)
     assert torch.equal(auto.maps["total"], by_hand.maps["total"])
-    assert dubium.explain(networks, x[:0], tau1="auto").options["tau1"] == tau1_for(30, ten)
+    assert dubium.explain(networks, x[:0], tau1="auto").options["tau1"] == scale_tau1(30, ten)
 
 
 @pytest.mark.parametrize("make", [small_cnn, lambda: small_cnn(3), lambda: Awkward(3)])

@@ -16,9 +16,10 @@ from dubium.data import Dataset as Images
 from dubium.data.samples import as_dataset
 from dubium.errors import ImagesError, ImagesTypeError, OptionError, OutputError, UnknownNameError
 from dubium.evaluation.methods import label_methods
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 from dubium.run import open_results
 from dubium.types import Attribution
+from tests.networks import ensemble, images, small_cnn
 
 
 def brightest(network, x, target, *, power=1.0):
@@ -201,7 +202,13 @@ def test_a_relevance_of_ones_own_may_return_an_attribution_where_classes_differ_
 
 def test_methods_are_labelled_by_name_and_options():
     found = label_methods(["grad", "ig:steps=3", brightest, (brightest, {"power": 2.0})], 1)
-    assert [method.label for method in found] == ["grad", "ig:steps=3", "brightest", "brightest:power=2.0", *CONTROLS]
+    assert [method.label for method in found] == [
+        "grad",
+        "ig:steps=3",
+        "brightest",
+        "brightest:power=2.0",
+        *CONTROL_NAMES,
+    ]
     with pytest.raises(OptionError, match="Two of the methods"):
         label_methods([brightest, brightest], 1)
     with pytest.raises(UnknownNameError, match="pwer"):
@@ -333,3 +340,13 @@ def test_the_command_line_takes_own_networks_data_and_methods(tmp_path, monkeypa
 def test_images_of_a_dubium_dataset_stay_as_they_are(x):
     data = Images(x, None, (), "mine", "all")
     assert as_dataset(data) is data
+
+
+def test_an_option_of_both_ua_backprop_and_its_relevance_is_refused():
+    def relevance(network, x, target, *, normalize=False):
+        return x.mean(1, keepdim=True).expand(-1, target(network(x)).shape[1], -1, -1)
+
+    networks, x = ensemble(small_cnn), images(2)
+    with pytest.raises(OptionError, match="'normalize' is an option of ua-backprop and of its relevance relevance"):
+        dubium.explain(networks, x, relevance=relevance, normalize=True)
+    dubium.explain(networks, x, relevance=relevance)

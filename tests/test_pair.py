@@ -6,10 +6,10 @@ from torch import nn
 
 import dubium
 from dubium import errors
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 from tests.networks import ensemble, images, small_cnn
 
-METHODS = [name for name in dubium.methods() if name not in CONTROLS]
+METHODS = [name for name in dubium.methods() if name not in CONTROL_NAMES]
 
 
 def two_class_networks(networks, pair):

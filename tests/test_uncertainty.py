@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dubium.shares import UncertaintyTarget, class_shares
-from dubium.softmax_share import own_weight, softmax_share, tau1_for
+from dubium.softmax_share import diagonal_weight, scale_tau1, softmax_share
 from tests.oracles import coefficients, entropy_shares, logit_shares, uncertainties
 
 
@@ -111,13 +111,13 @@ def test_a_tiny_tau_hands_each_share_to_its_own_logit():
 def test_own_weight_is_what_softmax_share_hands_over_between_equal_classes(classes, tau1):
     only_first = torch.eye(classes, dtype=torch.float64)[:1, None]
     on_logits = softmax_share(only_first, torch.zeros(1, 1, classes), tau1)
-    assert own_weight(classes, tau1) == pytest.approx(on_logits[0, 0, 0, 0].item(), rel=1e-12)
+    assert diagonal_weight(classes, tau1) == pytest.approx(on_logits[0, 0, 0, 0].item(), rel=1e-12)
 
 
 @pytest.mark.parametrize("ten", [0.08, 0.55])
 def test_tau1_for_keeps_the_own_weight_of_ten_classes(ten):
-    assert tau1_for(10, ten) == pytest.approx(ten)
+    assert scale_tau1(10, ten) == pytest.approx(ten)
     for classes in (3, 4, 9, 11, 100, 1000, 20_000):
-        assert own_weight(classes, tau1_for(classes, ten)) == pytest.approx(own_weight(10, ten))
-    assert own_weight(1000, 0.55) < 0.01
-    assert 0.5 < own_weight(2, tau1_for(2, 0.55)) < 0.53  # less than half, as ten classes have it, cannot be
+        assert diagonal_weight(classes, scale_tau1(classes, ten)) == pytest.approx(diagonal_weight(10, ten))
+    assert diagonal_weight(1000, 0.55) < 0.01
+    assert 0.5 < diagonal_weight(2, scale_tau1(2, 0.55)) < 0.53  # less than half, as ten classes have it, cannot be

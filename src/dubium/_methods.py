@@ -14,7 +14,7 @@ from dubium.attribution._budget import is_large
 from dubium.attribution._context import Context
 from dubium.attribution._measure import check_gradients
 from dubium.attribution._own_methods import find_attributor
-from dubium.attribution._prepared import CONTEXT, Method, RelevanceByCalls, predict_logits
+from dubium.attribution._prepared import CONTEXT, ConfiguredAttributor, RelevanceByCalls, predict_logits
 from dubium.attribution._scaling import scale_to_scores
 from dubium.checks import check_number
 from dubium.errors import OptionError, UnknownNameError, unknown
@@ -30,14 +30,14 @@ FULLGRAD = "fullgrad"
 UA_DEFAULTS: Mapping[str, Any] = {"tau1": None, "tau2": None, "normalize": True, "classes": "all", "of": "logits"}
 EXPLAINED = ("logits", "log-probs")
 """What `of=` takes: what of a network the relevance explains."""
-CHECKED = {"tau1": ["auto"], "tau2": [], "classes": ["all", "auto"]}
+NUMBER_OPTIONS = {"tau1": ["auto"], "tau2": [], "classes": ["all", "auto"]}
 """Options that are numbers above 0, or one of these words; None stands for the default."""
 REQUIRED = object()
 """The default of an option that has none."""
 
 
-class PosteriorMaps(NamedTuple):
-    """What a method finds: logits (S, B, K), maps (B, kinds, H, W), further tensors, and the options that it used."""
+class MethodResult(NamedTuple):
+    """Logits (S, B, K), maps (B, kinds, H, W), further tensors by name, and the options that were used."""
 
     logits: Logits
     maps: Maps
@@ -46,17 +46,17 @@ class PosteriorMaps(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ThroughLogits:
-    """UA-Backprop: the uncertainty to each network's logits, and those to pixels by a relevance."""
+class UABackpropMethod:
+    """UA-Backprop: shares of the uncertainty on each network's logits weight the relevance maps of these logits."""
 
-    relevance: Method
-    given: object  # the relevance as the user named it
+    relevance: ConfiguredAttributor
+    relevance_argument: object  # as the user named it
     options: UABackpropOptions
     uses_fullgrad: bool
     name: str = UA_BACKPROP
     needs_gradients: bool = True
 
-    def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
+    def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> MethodResult:
         if is_large(x):
             check_gradients(networks, x, context.memory)
         explained = LogProbNetworks(networks) if self.options.of == "log-probs" else networks
@@ -66,10 +66,10 @@ class ThroughLogits:
         if options.tau1 == "auto":
             options = options.resolve_tau1(relevance.logits.shape[-1], x.shape[1])
         maps, extras = ua_backprop(relevance, x, kinds, options, context)
-        described = {"relevance": self.given, **vars(options), **self.relevance.options}
+        described = {"relevance": self.relevance_argument, **vars(options), **self.relevance.options}
         if options.of == "logits":
             del described["of"]  # results of earlier versions have the same description
-        return PosteriorMaps(relevance.logits, maps, extras, described)
+        return MethodResult(relevance.logits, maps, extras, described)
 
 
 @dataclass(frozen=True)
@@ -87,111 +87,126 @@ class LogProbNetworks:
 
 
 @dataclass(frozen=True)
-class OnUncertainty:
-    """An attributor of the uncertainty itself, a function of all networks' logits."""
+class UncertaintyMethod:
+    """An attributor whose target is the uncertainty itself, a function of all networks' logits."""
 
-    method: Method
+    attributor: ConfiguredAttributor
     name: str
     uses_fullgrad: bool
-    needs_gradients: bool  # True if a network whose gradient is cut would give flat maps, and must be refused
+    needs_gradients: bool  # if True, a network whose logits have no gradient at x is refused: its maps would be flat
 
-    def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> PosteriorMaps:
+    def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> MethodResult:
         if self.needs_gradients and is_large(x):
             check_gradients([Stack([*networks])], x, context.memory)
         logits = predict_logits(networks, x, context.memory)
         if len(x) == 0:
-            return PosteriorMaps(logits, x.new_zeros(0, len(kinds), *x.shape[2:]), {}, self.method.options)
-        maps, extras = self.method(Stack([*networks]), x, UncertaintyTarget(kinds), context, targets=len(kinds))
-        if self.method.is_scaled:
+            return MethodResult(logits, x.new_zeros(0, len(kinds), *x.shape[2:]), {}, self.attributor.options)
+        maps, extras = self.attributor(
+            Stack([*networks]), x, UncertaintyTarget(kinds), context, target_count=len(kinds)
+        )
+        if self.attributor.is_scaled:
             scores = class_shares(logits).sum(-1)[[KINDS.index(kind) for kind in kinds]]
             maps = scale_to_scores(maps, scores.T)
-        return PosteriorMaps(logits, maps, extras, self.method.options)
+        return MethodResult(logits, maps, extras, self.attributor.options)
 
 
-def choose_method(method: object, options: Mapping[str, Any], channels: int) -> ThroughLogits | OnUncertainty:
+def choose_method(method: object, options: Mapping[str, Any], channels: int) -> UABackpropMethod | UncertaintyMethod:
     """The method that a user named or gave, with its options checked; a name may have options too: `ig:steps=50`."""
-    if isinstance(method, str):
+    if isinstance(method, str) and ":" in method:
         method, options = read_method(method, options)
-        method = RECOMMENDED if method == AUTO else method
+    method = RECOMMENDED if isinstance(method, str) and method == AUTO else method
     if isinstance(options.get("vae"), str | Path):
         options = {**options, "vae": load_vae(options["vae"])}
-    if not isinstance(method, str) or method != UA_BACKPROP:
-        own = OURS.get(method) if isinstance(method, str) else None
-        own = own or find_method(method, ATTRIBUTORS, method_names(), "method")
-        check_options(own.name, own.options, options)
-        needs_gradients = own.is_ours and own.name not in CONTROLS  # what a user's function needs is not known
-        own = replace(own, options={**own.options, **options})
-        return OnUncertainty(own, own.name, own.is_ours and own.name == FULLGRAD, needs_gradients)
-    given = options.get("relevance", FULLGRAD)
-    if isinstance(given, str):
+    if isinstance(method, str) and method == UA_BACKPROP:
+        return choose_ua_backprop(options, channels)
+    attributor = BUILTINS.get(method) if isinstance(method, str) else None
+    attributor = attributor or find_method(method, ATTRIBUTORS, method_names(), "method")
+    check_options(attributor.name, attributor.options, options)
+    needs_gradients = attributor.is_builtin and attributor.name not in CONTROLS  # what a user's needs is not known
+    uses_fullgrad = attributor.is_builtin and attributor.name == FULLGRAD
+    attributor = replace(attributor, options={**attributor.options, **options})
+    return UncertaintyMethod(attributor, attributor.name, uses_fullgrad, needs_gradients)
+
+
+def choose_ua_backprop(options: Mapping[str, Any], channels: int) -> UABackpropMethod:
+    """UA-Backprop with the relevance that the options name; the others are its options, or the relevance's."""
+    argument = options.get("relevance", FULLGRAD)
+    if isinstance(argument, str) and ":" in argument:
         beside = {name: value for name, value in options.items() if name != "relevance"}
-        given, options = read_method(given, beside)
-        options["relevance"] = given
-    is_name = isinstance(given, str) and given in RELEVANCES
-    relevance = OURS[given] if is_name else find_method(given, RELEVANCES, [*RELEVANCES], "relevance")
-    check_options(
-        f"{UA_BACKPROP} by {relevance.name}", {"relevance": None, **UA_DEFAULTS, **relevance.options}, options
-    )
+        argument, options = read_method(argument, beside)
+        options["relevance"] = argument
+    is_name = isinstance(argument, str) and argument in RELEVANCES
+    relevance = BUILTINS[argument] if is_name else find_method(argument, RELEVANCES, [*RELEVANCES], "relevance")
+    known = {"relevance": None, **UA_DEFAULTS, **relevance.options}
+    check_options(f"{UA_BACKPROP} by {relevance.name}", known, options)
+    for name in options:
+        if name in UA_DEFAULTS and name in relevance.options:
+            raise OptionError(
+                f"{name!r} is an option of {UA_BACKPROP} and of its relevance {relevance.name}. Rename that one, "
+                f"or bind it: functools.partial({relevance.name}, {name}=...)."
+            )
     relevance_options = {name: options.get(name, default) for name, default in relevance.options.items()}
-    chosen = ua_options({name: value for name, value in options.items() if name in UA_DEFAULTS}, channels)
-    return ThroughLogits(
-        replace(relevance, options=relevance_options), given, chosen, relevance.is_ours and relevance.name == FULLGRAD
-    )
+    ua_options = parse_ua_options({name: value for name, value in options.items() if name in UA_DEFAULTS}, channels)
+    uses_fullgrad = relevance.is_builtin and relevance.name == FULLGRAD
+    return UABackpropMethod(replace(relevance, options=relevance_options), argument, ua_options, uses_fullgrad)
 
 
-def ua_options(given: Mapping[str, Any], channels: int) -> UABackpropOptions:
+def parse_ua_options(user_options: Mapping[str, Any], channels: int) -> UABackpropOptions:
     """The options that were given, checked, and the paper's for the rest."""
     tau1, tau2 = paper_taus(channels)
-    chosen: dict[str, Any] = {**UA_DEFAULTS, "tau1": tau1, "tau2": tau2}
-    for name, value in given.items():
-        if name in CHECKED and value is not None:
-            check_number(name, value, whole=name == "classes", words=CHECKED[name])
-        chosen[name] = chosen[name] if name in CHECKED and value is None else value
-    if chosen["of"] not in EXPLAINED:
-        raise UnknownNameError(unknown("output that UA-Backprop explains", chosen["of"], EXPLAINED))
-    return UABackpropOptions(**chosen)
+    values: dict[str, Any] = {**UA_DEFAULTS, "tau1": tau1, "tau2": tau2}
+    for name, value in user_options.items():
+        if name in NUMBER_OPTIONS and value is not None:
+            check_number(name, value, whole=name == "classes", words=NUMBER_OPTIONS[name])
+        values[name] = values[name] if name in NUMBER_OPTIONS and value is None else value
+    if values["of"] not in EXPLAINED:
+        raise UnknownNameError(unknown("output that UA-Backprop explains", values["of"], EXPLAINED))
+    return UABackpropOptions(**values)
 
 
-def find_method(what: object, ours: Mapping[str, Attributor], known: Sequence[str], noun: str) -> Method:
-    """A method that is none of ours by name: one of our functions, a user's own, or Captum's.
+def find_method(
+    method: object, builtins: Mapping[str, Attributor], known: Sequence[str], noun: str
+) -> ConfiguredAttributor:
+    """The attributor of an object that is not the name of a built-in method: one of our functions, a user's, Captum's.
 
     Args:
+        builtins: our functions that are taken, by name.
         known: the names to list where it is none of these; `noun` says what they are.
     """
-    for name, function in ours.items():
-        if what is function:
-            return OURS[name]
-    found = find_attributor(what)
+    for name, function in builtins.items():
+        if method is function:
+            return BUILTINS[name]
+    found = find_attributor(method)
     if found is None:
-        raise UnknownNameError(unknown(noun, what, known))
-    return describe_method(*found)
+        raise UnknownNameError(unknown(noun, method, known))
+    return describe_attributor(*found)
 
 
-def describe_method(name: str, function: Attributor, **ours: Any) -> Method:
-    """A method with its options' defaults, and whether it takes a context."""
-    parameters = inspect.signature(function).parameters
-    return Method(name, function, options_of(function), wants_context=CONTEXT in parameters, **ours)
+def describe_attributor(name: str, function: Attributor, **fields: Any) -> ConfiguredAttributor:
+    """An attributor with its options' defaults, and whether it takes a context."""
+    takes_context = CONTEXT in inspect.signature(function).parameters
+    return ConfiguredAttributor(name, function, default_options(function), takes_context, **fields)
 
 
-def options_of(function: Callable[..., Any]) -> dict[str, Any]:
-    """A method's own options and their defaults."""
+def default_options(function: Callable[..., Any]) -> dict[str, Any]:
+    """The options of an attributor, which are its keyword-only arguments, and their defaults."""
     parameters = inspect.signature(function).parameters.values()
     options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != CONTEXT}
     return {name: REQUIRED if default is inspect.Parameter.empty else default for name, default in options.items()}
 
 
-def check_options(name: str, known: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def check_options(name: str, known: Mapping[str, Any], user_options: Mapping[str, Any]) -> None:
     """Whether a method has these options, and is given those that have no default."""
-    for option in given:
+    for option in user_options:
         if option not in known:
             raise UnknownNameError(unknown(f"option of {name!r}", option, known))
-    missing = [option for option, default in known.items() if default is REQUIRED and option not in given]
+    missing = [option for option, default in known.items() if default is REQUIRED and option not in user_options]
     if missing:
         raise OptionError(f"{name} needs the option {', '.join(missing)}. It takes {', '.join(known)}.")
 
 
-OURS: dict[str, Method] = {
-    name: describe_method(name, function, prepare=PREPARATIONS.get(name), is_ours=True, is_scaled=name in SCALED)
+BUILTINS: dict[str, ConfiguredAttributor] = {
+    name: describe_attributor(name, function, prepare=PREPARATIONS.get(name), is_builtin=True, is_scaled=name in SCALED)
     for name, function in ATTRIBUTORS.items()
 }
-"""Every method but UA-Backprop, with its options' defaults."""
+"""Every method of dubium's but UA-Backprop, with its options' defaults."""

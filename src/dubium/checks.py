@@ -181,8 +181,8 @@ def check_number(name: str, value: object, *, above: float = 0, whole: bool = Fa
     """Whether a number is larger than `above`, and finite; or one of some words."""
     if isinstance(value, str) and value in words:
         return
-    kinds = int if whole else int | float
-    if isinstance(value, bool) or not isinstance(value, kinds) or not above < value < float("inf"):
+    number_types = int if whole else int | float
+    if isinstance(value, bool) or not isinstance(value, number_types) or not above < value < float("inf"):
         noun = "a whole number" if whole else "a number"
         others = ", ".join(map(repr, words)) + " or " if words else ""
         raise OptionError(f"{name}={value!r}; {others}{noun} greater than {above} is needed.")

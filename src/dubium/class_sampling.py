@@ -1,12 +1,12 @@
 """`classes=n`: trace n classes to pixels instead of all K, and let them carry the whole uncertainty.
 
-Systematic sampling: points 1 apart, from a random offset on, fall on a line along which each class is as long as its
-chance. The chance is in proportion to the share, so every class drawn carries the same weight; a class whose chance
-would exceed 1 is always there, with its own share. Weights are right on average, and add up to the score in every draw.
+Systematic sampling: classes lie end to end on a line, each as long as its inclusion probability, and points one apart,
+from a random offset on, draw the classes that they hit. Probabilities are proportional to shares, so every class drawn
+has the same weight; a class whose probability would exceed 1 is always included, with its own share. Weights are
+unbiased, and sum to the score in every draw.
 
-Aleatoric and epistemic shares need a draw each, or their sums would be off. What the two have in common is drawn once
-and serves both; only what one has beyond the other is drawn apart. Both are often nearly alike: then n maps, not 2n,
-give all kinds.
+Aleatoric and epistemic shares are sampled separately, so that both sums are exact. Their elementwise minimum is sampled
+once for both: where they are nearly equal, n maps, not 2n, give all kinds.
 """
 
 from collections.abc import Callable
@@ -79,8 +79,8 @@ def class_weights(
 def points_per_mass(
     common: Float[Tensor, "S B K"], rest: Float[Tensor, "S B 1"], count: Int[Tensor, "B 1"]
 ) -> Float[Tensor, "S B 1"]:
-    """How many points fall on a unit of mass if the classes of `common` that would get more than one are set apart,
-    with a point each, and all `count` points are used."""
+    """Points per unit of mass, of `count` points in all, after each class that would get more than one point has been
+    set aside with exactly one."""
     largest = common.sort(-1, descending=True).values
     left = largest.flip(-1).cumsum(-1).flip(-1) + rest  # mass of a class and all that are no larger
     apart = ((count - torch.arange(common.shape[-1], device=common.device)) * largest > left).sum(-1, keepdim=True)
@@ -103,8 +103,8 @@ def pilot_weights(share: Float[Tensor, "S kinds=3 B K"], offset: Float[Tensor, "
 def enough_classes(pilot: Float[Tensor, "B 2 H W"], classes: int) -> Int[Tensor, " B"]:
     """How many classes bring the error down to the tolerance, if two draws of `PILOT` differ as these maps do.
 
-    The variance of a draw goes with 1/n - 1/K. The error of one draw is less than the difference of two, which is taken
-    for it: this is rather too many than too few.
+    The variance of a draw falls as 1/n - 1/K. The difference of two draws is taken as the error of one, which it
+    exceeds: the number is rather too large than too small.
     """
     pilot = pilot.double().flatten(2)
     difference = (pilot[:, 0] - pilot[:, 1]).abs().sum(-1) / pilot.mean(1).sum(-1).clamp(min=TINY)

@@ -26,7 +26,7 @@ CONTROL_PATHS: dict[str, str] = {
 }
 """Maps that know nothing of the network: what every method must beat. Never recommended to anybody."""
 
-CONTROLS = tuple(CONTROL_PATHS)
+CONTROL_NAMES = tuple(CONTROL_PATHS)
 
 ATTRIBUTOR_PATHS: dict[str, str] = RELEVANCE_PATHS | {
     "blur-path": "dubium.attribution.blur_path:blur_path",

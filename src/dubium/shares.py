@@ -28,7 +28,7 @@ def class_shares(logits: Logits) -> Shares:
 
 @dataclass(frozen=True)
 class UncertaintyTarget:
-    """Uncertainties of a stacked posterior in nats, (B, S, K) logits -> (B, T); smooth where a probability is 0."""
+    """Uncertainties in nats, (B, S, K) logits -> (B, T) scores; differentiable also where a probability is 0."""
 
     kinds: Sequence[Kind]
 

@@ -8,20 +8,21 @@ from torch import Tensor
 
 from dubium.types import Logits
 
-TEN, LARGEST = 10, 10.0  # the classes of the paper's tau1, and the largest tau1 to choose
+PAPER_CLASSES, MAX_TAU1 = 10, 10.0  # the classes of the paper's tau1, and the largest tau1 to choose
 
 
-def own_weight(classes: int, tau1: float) -> float:
-    """What a probability gives its own logit if all K are alike: `e / (e + K - 1)` with `e = exp(1 / tau1)`."""
+def diagonal_weight(classes: int, tau1: float) -> float:
+    """The part that a probability gives its own logit if all K probabilities are equal: `e / (e + K - 1)`, where
+    `e = exp(1 / tau1)`."""
     return 1 / (1 + (classes - 1) * math.exp(-1 / tau1))
 
 
-def tau1_for(classes: int, ten: float) -> float:
-    """The tau1 at which K classes have the own weight that ten classes have at `ten`.
+def scale_tau1(classes: int, tau1_at_ten: float) -> float:
+    """The tau1 that gives K classes the diagonal weight that ten classes have at `tau1_at_ten`.
 
-    Two classes cannot have less than half; where that is asked for, they get the largest tau1, and nearly half.
+    It is at most `MAX_TAU1`: with two classes the diagonal weight cannot be below 1/2.
     """
-    return 1 / max(1 / ten + math.log((classes - 1) / (TEN - 1)), 1 / LARGEST)
+    return 1 / max(1 / tau1_at_ten + math.log((classes - 1) / (PAPER_CLASSES - 1)), 1 / MAX_TAU1)
 
 
 def softmax_share(on_probs: Float[Tensor, "kinds B K"], logits: Logits, tau1: float) -> Float[Tensor, "S kinds B K"]:

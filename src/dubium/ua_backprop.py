@@ -11,7 +11,7 @@ from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._prepared import ClassWeights, PreparedRelevance
 from dubium.class_sampling import sample_classes
 from dubium.shares import class_shares
-from dubium.softmax_share import softmax_share, tau1_for
+from dubium.softmax_share import scale_tau1, softmax_share
 from dubium.types import KINDS, Attribution, Images, Kind, Maps, Progress
 
 
@@ -22,7 +22,7 @@ class UABackpropOptions:
     Args:
         tau1: temperature from classes to logits, or "auto": the paper's, adapted to the number of classes.
         tau2: temperature from logits to pixels.
-        normalize: whether relevance maps become parts of a whole, by a softmax over pixels.
+        normalize: whether a softmax over pixels is applied to each relevance map, so that it sums to 1.
         classes: how many classes are traced to pixels: "all", a number, or "auto".
         of: what the relevance explains: "logits", or "log-probs", which do not change when all logits are shifted.
     """
@@ -35,7 +35,7 @@ class UABackpropOptions:
 
     def resolve_tau1(self, classes: int, channels: int) -> "UABackpropOptions":
         """The same with a number instead of `tau1="auto"`, for so many classes."""
-        return replace(self, tau1=tau1_for(classes, paper_taus(channels)[0])) if self.tau1 == "auto" else self
+        return replace(self, tau1=scale_tau1(classes, paper_taus(channels)[0])) if self.tau1 == "auto" else self
 
 
 def paper_taus(channels: int) -> tuple[float, float]:
@@ -46,7 +46,7 @@ def paper_taus(channels: int) -> tuple[float, float]:
 def ua_backprop(
     relevance: PreparedRelevance, x: Images, kinds: Sequence[Kind], options: UABackpropOptions, context: Context
 ) -> Attribution:
-    """Carry the uncertainty back to pixels, through every network and every class, or those that `classes` leaves."""
+    """Maps (B, kinds, H, W): relevance maps of all classes, or of the sampled ones, weighted by shares on logits."""
     assert not isinstance(options.tau1, str), "options.resolve_tau1 says which number 'auto' is"
     on_probs = class_shares(relevance.logits)  # U -> g   (kinds, B, K)
     on_logits = softmax_share(on_probs, relevance.logits, options.tau1)  # g -> z   (S, kinds, B, K)
@@ -74,7 +74,7 @@ def carry_to_pixels(
         maps[chunk.images] += torch.einsum("stbk,sbkhw->bthw", chunk.weights, where) / len(weights)
         done = (chunk.networks.stop - 1) * len(x) + chunk.images.stop
         progress(done, total)
-    if done < total:  # what has no weight has no chunk
+    if done < total:  # classes without weight have no chunk, so that the last call may be missing
         progress(total, total)
     return maps
 

@@ -15,7 +15,7 @@ import torch
 from typer.testing import CliRunner
 
 from dubium.cli import app
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 
 PROTOCOLS = {
     "blurring": ["murr@2%", "auc-urr@2%", "murr@5%", "auc-urr@5%", "murr-mean@2%", "auc-urr-median@5%", "accuracy@2%"],
@@ -77,13 +77,16 @@ def check(summary, out, protocol, methods):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_protocol_on_the_users_own_networks_and_images(protocol, own, tmp_path):
     summary = on_own(protocol, own, tmp_path, "--methods", "ua-backprop:rescale=none,grad")
-    check(summary, tmp_path, protocol, ["ua-backprop:rescale=none", "grad", *CONTROLS])
+    check(summary, tmp_path, protocol, ["ua-backprop:rescale=none", "grad", *CONTROL_NAMES])
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_every_protocol_on_the_demo(protocol, tmp_path):
     check(
-        evaluate(protocol, "demo", tmp_path, "--scale", "smoke"), tmp_path, protocol, ["ua-backprop", "grad", *CONTROLS]
+        evaluate(protocol, "demo", tmp_path, "--scale", "smoke"),
+        tmp_path,
+        protocol,
+        ["ua-backprop", "grad", *CONTROL_NAMES],
     )
 
 
@@ -103,7 +106,7 @@ def test_methods_can_be_added_and_what_is_finished_stays(own, tmp_path):
     on_own("anomaly", own, tmp_path, "--methods", "grad")
     before = {file: file.stat().st_mtime_ns for file in (tmp_path / "shards").rglob("*.*")}
     found = on_own("anomaly", own, tmp_path, "--methods", "grad,input-grad")
-    assert list(found["results"]) == ["grad", "input-grad", *CONTROLS]
+    assert list(found["results"]) == ["grad", "input-grad", *CONTROL_NAMES]
     assert all(file.stat().st_mtime_ns == time for file, time in before.items())
 
 

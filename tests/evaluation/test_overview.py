@@ -13,7 +13,7 @@ from dubium.evaluation.methods import parse_method, parse_methods
 from dubium.evaluation.overview import mean_ranks, overview_cells
 from dubium.evaluation.protocols import Evaluation, shared_maps
 from dubium.evaluation.protocols.all_protocols import evaluate_all
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 from tests.networks import ensemble, images, small_cnn
 
 
@@ -80,7 +80,7 @@ def test_several_protocols_share_their_maps_and_give_what_they_give_alone(tmp_pa
     evaluation = Evaluation(list(ensemble(small_cnn)), data, parse_methods(["grad"], 1), ("epistemic",), tmp_path)
     found = evaluate_all(evaluation, ("blurring", "removal"), scale="smoke")
     assert {cell["protocol"] for cell in found["cells"]} == {"blurring", "removal"}
-    assert set(found["mean ranks"]) == {"grad", *CONTROLS}
+    assert set(found["mean ranks"]) == {"grad", *CONTROL_NAMES}
     assert len(list((tmp_path / "maps" / "shards" / "grad").iterdir())) == 1  # the same four images
     assert (tmp_path / "overview.csv").read_text().startswith("protocol,metric,method,value,")
     with pytest.raises(UnknownNameError, match="No protocol that can be run together"):

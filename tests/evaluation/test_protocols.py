@@ -12,7 +12,7 @@ from dubium.evaluation.protocols.blurring import BlurringOptions, evaluate_blurr
 from dubium.evaluation.protocols.evaluation import metric_name, shard_slices
 from dubium.evaluation.shards import file_name, method_shard
 from dubium.ranking import most_uncertain
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 from tests.evaluation.handmade import quarrel
 
 
@@ -35,7 +35,7 @@ def test_blurring_of_a_quarrel_over_one_pixel(tmp_path):
 
 def test_methods_are_parsed_once_each_with_the_control():
     parsed = parse_methods(["grad", " ua-backprop:rescale=none:tau2=.5", "grad"], 3)
-    assert [method.label for method in parsed] == ["grad", "ua-backprop:rescale=none:tau2=.5", *CONTROLS]
+    assert [method.label for method in parsed] == ["grad", "ua-backprop:rescale=none:tau2=.5", *CONTROL_NAMES]
     assert parsed[1].options == {"rescale": "none", "tau2": 0.5}
     assert "/" not in file_name(parse_method("grad", 1).label)
 

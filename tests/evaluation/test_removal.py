@@ -22,7 +22,7 @@ from dubium.evaluation.metrics.removal import (
 from dubium.evaluation.metrics.truth import truth_columns
 from dubium.evaluation.protocols import Evaluation
 from dubium.evaluation.protocols.removal import RemovalOptions, evaluate_removal
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 from tests.evaluation.handmade import quarrel
 
 
@@ -152,7 +152,7 @@ def test_the_protocol_gives_the_gain_of_the_one_pixel_that_counts(tmp_path):
         assert len(left) == 101
         assert left[0] == 1
         assert max(left[1:]) == 0
-    assert list(found["results"]) == ["grad", *CONTROLS]
+    assert list(found["results"]) == ["grad", *CONTROL_NAMES]
 
 
 @pytest.mark.parametrize("words", [["--remove", "mean,blur"], ["--remove", "mean", "--remove", "blur"]])

@@ -12,7 +12,7 @@ from dubium.data import Dataset
 from dubium.errors import FileFormatError
 from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
-from dubium.registry import CONTROLS, load_function
+from dubium.registry import CONTROL_NAMES, load_function
 from dubium.report.protocols import write_figures
 from tests.evaluation.handmade import quarrel
 
@@ -36,7 +36,7 @@ def test_a_protocol_draws_nothing_and_figures_need_its_folder_alone(blurring, tm
     assert [path.name for path in paths] == [
         "urr.png",
         "blurring-grad.png",
-        *(f"blurring-{name}.png" for name in CONTROLS),
+        *(f"blurring-{name}.png" for name in CONTROL_NAMES),
     ]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
 

@@ -44,7 +44,7 @@ ATTRIBUTORS: dict[str, Attributor] = {
 }
 """All methods but UA-Backprop, by name."""
 
-CONTROLS: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.CONTROLS}
+CONTROLS: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.CONTROL_NAMES}
 """Maps that know nothing of the network: what every method must beat."""
 
 RELEVANCES: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.RELEVANCE_PATHS}

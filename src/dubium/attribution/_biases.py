@@ -47,7 +47,7 @@ class Standardised(NamedTuple):
     """An execution of a `Normalise` layer."""
 
     layer: Normalise
-    given: Tensor
+    input: Tensor
     out: Tensor
 
 
@@ -89,14 +89,14 @@ class RecordedBiases:
                 self.add(out, value.detach(), last=dense)
 
     def terms_with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
-        """All biases, and first the images as the network itself sees them: after a normalisation of ours.
+        """All biases, after the input, which counts as one.
 
-        That is where every way from the image leads through `Normalise` layers that are alike, however deep in wrappers
-        they stand; otherwise they are layers like any other.
+        If every path from x leads through equal `Normalise` layers, however deep in wrappers, the input is their
+        output. Otherwise it is x, and a `Normalise` layer has an ordinary bias.
         """
         if not self.standardised or not self._begins_standardised(leaf, output):
             shifts = [
-                (get_gradient_edge(s.out), Bias(s.layer.shift(s.given), 1, CHANNELS_FIRST, False))
+                (get_gradient_edge(s.out), Bias(s.layer.shift(s.input), 1, CHANNELS_FIRST, False))
                 for s in self.standardised
             ]
             return [(get_gradient_edge(leaf), Bias(leaf.detach(), 1, CHANNELS_FIRST, True)), *shifts, *self.terms]
@@ -110,7 +110,7 @@ class RecordedBiases:
     def _begins_standardised(self, leaf: Images, output: Any) -> bool:
         first = self.standardised[0].layer
         if not isinstance(output, Tensor) or not all(
-            first.is_like(s.layer) and is_copy(s.given, leaf) for s in self.standardised
+            first.is_like(s.layer) and is_copy(s.input, leaf) for s in self.standardised
         ):
             return False
         return not leads_around(output, leaf, [s.out for s in self.standardised])
@@ -151,13 +151,13 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
 
 
 def closed_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
-    """The modules that count as one function each, and whether a forward pass may do anything outside of them.
+    """The modules that count as one function each, with whether their bias is known, and whether a forward pass may
+    compute anything outside of them.
 
-    Of each module, whether its bias is known: a parameter, or what follows from some, or none.
-
-    They are layers of torch's, and innermost modules, in order. The network itself is not among them, or nothing would
-    be seen of one that is written with functions alone. What is inside a convolution (a weight's parametrization) is
-    no layer. Nothing happens between the layers of a Sequential.
+    They are linear layers and BatchNorm of torch.nn, and modules without children, in order. A known bias is a
+    parameter, follows from parameters, or is zero. The network itself is not among them, or nothing would be seen of
+    one that is written with functions alone. What is inside a convolution (a weight's parametrization) is no layer. A
+    Sequential computes nothing between its layers.
     """
     closed: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself

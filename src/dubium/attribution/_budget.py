@@ -31,7 +31,7 @@ IMPLICIT_FEATURES = 12  # the same, where the widest operation has an implicit b
 FORWARD_FEATURES = 4  # of the widest layer, alive at once in a forward pass without a graph
 
 
-def map_rows(x: Images, memory: int) -> int:
+def maps_at_once(x: Images, memory: int) -> int:
     """Relevance maps (images x classes) at a time: with their gradients they take an eighth of the memory."""
     return max(1, memory // (8 * (x.shape[1] + 3) * x[0, 0].nbytes)) if len(x) else 1
 
@@ -75,9 +75,9 @@ class Cost(NamedTuple):
         return -(-images // -(-images // at_once)), -(-self.targets // -(-self.targets // targets))
 
 
-def gradient_targets(scores: Tensor, networks: int, widest: int, memory: int) -> int:
-    """Targets at a time in a backward pass whose largest gradient has `widest` numbers for a target and network."""
-    per_row = 4 * networks * widest * scores.element_size()
+def targets_at_once(scores: Tensor, networks: int, largest: int, memory: int) -> int:
+    """Targets at a time in a backward pass whose largest gradient has `largest` numbers for a target and network."""
+    per_row = 4 * networks * largest * scores.element_size()
     return Cost(scores.shape[1], 1, per_row).chunks(1, memory)[1]
 
 

@@ -15,7 +15,14 @@ from dubium.attribution._controls import count_targets
 from dubium.errors import OptionError
 from dubium.types import Attributor, Images, Maps, Scores, Target
 
-OURS = ("self", "inputs", "target", "additional_forward_args", "return_convergence_delta", "show_progress")
+RESERVED_ARGUMENTS = (
+    "self",
+    "inputs",
+    "target",
+    "additional_forward_args",
+    "return_convergence_delta",
+    "show_progress",
+)
 """Arguments of Captum's `attribute` that are no options here."""
 
 
@@ -84,7 +91,11 @@ def captum_attributor(what: Any) -> Attributor:
 def captum_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     """The options among the arguments of a function of Captum's."""
     named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [p for p in inspect.signature(function).parameters.values() if p.kind in named and p.name not in OURS]
+    return [
+        p
+        for p in inspect.signature(function).parameters.values()
+        if p.kind in named and p.name not in RESERVED_ARGUMENTS
+    ]
 
 
 def captum_value(value: Any, network: nn.Module, module: TargetModule) -> Any:

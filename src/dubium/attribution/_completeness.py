@@ -28,10 +28,10 @@ def warn_if_incomplete(networks: Posterior, operations: Mapping[int, Collection[
     for index, network in enumerate(networks if others and len(x) else ()):
         if index not in others:
             continue
-        one = FullGradPass(network, x[:1], spatial=False)
-        classes = one.output.shape[1]
-        chosen = torch.arange(0, classes, max(1, classes // LOGITS), device=x.device)[:LOGITS]
-        gap = float(missing_parts(one, LogitTarget(chosen), memory).median())
+        recorded = FullGradPass(network, x[:1], spatial=False)
+        classes = recorded.output.shape[1]
+        class_ids = torch.arange(0, classes, max(1, classes // LOGITS), device=x.device)[:LOGITS]
+        gap = float(relative_gap(recorded, LogitTarget(class_ids), memory).median())
         if gap > MISSING:
             warn_user(
                 f"FullGrad misses {gap:.0%} of the logits of network {index}: something in its forward pass cannot be "
@@ -48,11 +48,11 @@ def fullgrad_gap(network: nn.Module, x: Images, *, memory: int = DEFAULT_MEMORY)
     Image by image: then every term is that image's, whatever the network does to the batch.
     """
     passes = (FullGradPass(network, image[None], spatial=False) for image in x)
-    return torch.cat([missing_parts(one, ALL_LOGITS, memory) for one in passes])
+    return torch.cat([relative_gap(recorded, ALL_LOGITS, memory) for recorded in passes])
 
 
-def missing_parts(one: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, "1 T"]:
+def relative_gap(recorded: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, "1 T"]:
     """|logit - sum of terms| / max(1, |logit|), of one image."""
-    sums = torch.cat([torch.stack([*terms]).sum(0)[:, 0] for terms in bias_terms([one], target, term_sum, memory)])
-    logits = target(one.output.detach())
+    sums = torch.cat([torch.stack([*terms]).sum(0)[:, 0] for terms in bias_terms([recorded], target, term_sum, memory)])
+    logits = target(recorded.output.detach())
     return (logits - sums).abs() / logits.abs().clamp(min=1)

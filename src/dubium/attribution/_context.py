@@ -19,7 +19,8 @@ class Context:
         memory: bytes that may be used beside networks, images and results.
         seed: of random numbers.
         progress: called with (steps done, steps in all).
-        signed: whether maps keep their sign (on an uncertainty) or are sizes (as the relevance of a logit).
+        signed: True for attributions of an uncertainty, which keep their sign; False for magnitudes, as the relevance
+            of a logit. Methods whose maps are absolute values ignore it.
     """
 
     memory: int = DEFAULT_MEMORY

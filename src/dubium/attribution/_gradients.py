@@ -30,7 +30,7 @@ from dubium.attribution._autograd.nodes import (
     steps_between,
 )
 from dubium.attribution._autograd.rules import RULES, Rule, stack_networks
-from dubium.attribution._budget import gradient_targets
+from dubium.attribution._budget import targets_at_once
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._measure import images_per_pass
 from dubium.attribution._target import target_part
@@ -49,8 +49,8 @@ def batched_vjp(
 ) -> Float[Tensor, "B T C H W"]:
     """The gradient of each target at each pixel."""
     gradients: list[Tensor] = []
-    for part, own in split_images(x, target, images_per_pass(network, x, target, memory)):
-        leaf, scores = forward_with_graph(network, part, own)
+    for images, chunk_target in split_images(x, target, images_per_pass(network, x, target, memory)):
+        leaf, scores = forward_with_graph(network, images, chunk_target)
         chunks = [chunk for (chunk,) in gradients_at(scores, [leaf], memory)]
         gradients.append(torch.cat(chunks).movedim(0, 1))
     return torch.cat(gradients)
@@ -97,7 +97,12 @@ def gradients_at(scores: Scores, leaves: Sequence[Tensor], memory: int) -> Itera
 def reduced_gradients(
     scores: Sequence[Scores], wanted: Sequence[Sequence[GradientEdge]], reductions: Sequence[Reduction], memory: int
 ) -> Iterator[Sequence[Tensor]]:
-    """Of the gradients (T, S, ...) of each network's scores at each place, what its reduction takes."""
+    """`reductions[i]` of the gradients (T, S, ...) at edge i of the networks' graphs, for some targets at a time.
+
+    Args:
+        scores: of each network, with its graph.
+        wanted: of each network, the edges at which gradients are wanted.
+    """
     backward: Backward | AutogradBackward
     try:
         backward = Backward(scores, wanted, reductions)
@@ -106,7 +111,7 @@ def reduced_gradients(
     images, targets = scores[0].shape
     eye = torch.eye(targets, dtype=scores[0].dtype, device=scores[0].device)
     cotangents = eye[:, None, None].expand(-1, len(scores), images, -1)
-    for chunk in cotangents.split(gradient_targets(scores[0], len(scores), backward.widest, memory)):
+    for chunk in cotangents.split(targets_at_once(scores[0], len(scores), backward.largest_output, memory)):
         yield backward(chunk)
 
 
@@ -133,19 +138,21 @@ class Backward:
         if len(signatures) > 1:
             raise DifferentGraphsError
         self.output, self.wanted, self.reductions = get_gradient_edge(outputs[0]), wanted[0], reductions
-        self.places: dict[Node, list[int]] = defaultdict(list)
+        self.wanted_at: dict[Node, list[int]] = defaultdict(list)
         for index, edge in enumerate(self.wanted):
-            self.places[edge.node].append(index)
+            self.wanted_at[edge.node].append(index)
         self.rules: list[tuple[Sequence[Step], Rule | None]] = []
         for steps in zip(*graphs, strict=True):
             has_rule = bool(steps[0].edges) and steps[0].is_readable and steps[0].name in RULES
             self.rules.append((steps, RULES[steps[0].name](steps) if has_rule else None))
         self.has_rules = all(rule is not None for steps, rule in self.rules if steps[0].edges)
-        self.infos = {s.node: [b.outputs[e.output] for e, b in zip(s.edges, s.below, strict=True)] for s in graphs[0]}
-        self.widest = max((math.prod(info.shape) for step in graphs[0] for info in step.outputs), default=1)
+        self.input_infos = {
+            s.node: [b.outputs[e.output] for e, b in zip(s.edges, s.producers, strict=True)] for s in graphs[0]
+        }
+        self.largest_output = max((math.prod(info.shape) for step in graphs[0] for info in step.outputs), default=1)
         for step in chain(*graphs):  # links both ways are rings, and would keep the graph until Python collects them
-            step.above.clear()
-            step.below.clear()
+            step.consumers.clear()
+            step.producers.clear()
 
     @torch.no_grad()
     def __call__(self, cotangents: Tensor) -> list[Tensor]:
@@ -156,20 +163,21 @@ class Backward:
         with nullcontext() if self.has_rules else silence_fallback_warnings():
             for steps, rule in self.rules:
                 node, edges = steps[0].node, steps[0].edges
-                gradients, infos = at.pop(node), self.infos[node]
-                for index in self.places.get(node, ()):
-                    place = self.wanted[index].output_nr
-                    if place in gradients:
-                        reduced[index] = self.reductions[index](gradients[place])
+                gradients, infos = at.pop(node), self.input_infos[node]
+                for index in self.wanted_at.get(node, ()):
+                    output_nr = self.wanted[index].output_nr
+                    if output_nr in gradients:
+                        reduced[index] = self.reductions[index](gradients[output_nr])
                 if not edges:
                     continue
-                found = autograd_gradients(steps, infos, gradients) if rule is None else rule(gradients[0])
-                for (_, below, place), info, gradient in zip(edges, infos, found, strict=True):
-                    there = at[below]
+                at_inputs = autograd_gradients(steps, infos, gradients) if rule is None else rule(gradients[0])
+                for (_, producer, output_nr), info, gradient in zip(edges, infos, at_inputs, strict=True):
+                    at_producer = at[producer]
                     if gradient.shape[2:] != info.shape:  # the node had broadcast its input
                         gradient = sum_to_shape(gradient, info.shape)
                     gradient = gradient.to(info.dtype)
-                    there[place] = there[place] + gradient if place in there else gradient
+                    is_first = output_nr not in at_producer
+                    at_producer[output_nr] = gradient if is_first else at_producer[output_nr] + gradient
         for index, edge in enumerate(self.wanted):
             if index not in reduced:  # no way leads there
                 zeros = make_step(edge.node, [], True).outputs[edge.output_nr].zeros(*cotangents.shape[:2])
@@ -189,12 +197,13 @@ def autograd_gradients(steps: Sequence[Step], infos: Sequence[OutputInfo], gradi
     one_by_one = steps[0].name in ONE_BY_ONE or steps[0].is_python  # vmap knows not what Python does
     by_network = []
     for s, step in enumerate(steps):
-        own, pull = {place: gradient[:, s] for place, gradient in gradients.items()}, partial(call_node, step, infos)
+        one_network = {output_nr: gradient[:, s] for output_nr, gradient in gradients.items()}
+        backward = partial(call_node, step, infos)
         try:
-            by_network.append(target_by_target(pull, own) if one_by_one else call_batched(pull, own))
+            by_network.append((target_by_target if one_by_one else call_batched)(backward, one_network))
         except (RuntimeError, NotImplementedError):  # no batching rule, ...
             try:
-                by_network.append(target_by_target(pull, own))
+                by_network.append(target_by_target(backward, one_network))
             except (RuntimeError, NotImplementedError) as error:
                 raise NetworkError(
                     f"Autograd cannot differentiate an operation of the networks ({step.name}): {error}. If its "
@@ -207,15 +216,16 @@ def call_node(step: Step, infos: Sequence[OutputInfo], gradients: Gradients) -> 
     """The gradients at the inputs that lead on, by autograd itself, for one target of one network."""
     if step.is_python:  # it is given zeros where no gradient comes, as autograd does it
         outputs = enumerate(step.outputs)
-        found = step.node.apply(*[gradients[place] if place in gradients else info.zeros() for place, info in outputs])
+        returned = step.node.apply(*[gradients[nr] if nr in gradients else info.zeros() for nr, info in outputs])
     else:
-        found = step.node(*[gradients.get(place) for place in range(len(step.outputs))])
-    found = found if isinstance(found, tuple) else (found,)
-    by_input = [found[argument] for argument in step.arguments]
-    return [info.zeros() if own is None else own for own, info in zip(by_input, infos, strict=True)]
+        returned = step.node(*[gradients.get(nr) for nr in range(len(step.outputs))])
+    returned = returned if isinstance(returned, tuple) else (returned,)
+    at_inputs = [returned[argument] for argument in step.arguments]
+    return [info.zeros() if gradient is None else gradient for gradient, info in zip(at_inputs, infos, strict=True)]
 
 
-def target_by_target(pull: Callable[[Gradients], list[Tensor]], gradients: Gradients) -> list[Tensor]:
+def target_by_target(backward: Callable[[Gradients], list[Tensor]], gradients: Gradients) -> list[Tensor]:
+    """As `call_batched`, by one call for each target."""
     targets = len(next(iter(gradients.values())))
-    each = [pull({place: gradient[t] for place, gradient in gradients.items()}) for t in range(targets)]
+    each = [backward({nr: gradient[t] for nr, gradient in gradients.items()}) for t in range(targets)]
     return [torch.stack(gradient) for gradient in zip(*each, strict=True)]

@@ -107,7 +107,7 @@ class Layouts:
 
 
 def is_permutation(name: str, given: Tensor, out: Tensor) -> bool:
-    """Whether an operation or layer gives the same axes in another order; a layer is known by strides in one place."""
+    """Whether an operation or layer permutes the axes of its input; for a layer: equal storage, reordered strides."""
     if name in PERMUTING or given.data_ptr() != out.data_ptr():
         return name in PERMUTING
     axes, moved = ([*zip(value.stride(), value.shape, strict=True)] for value in (given, out))

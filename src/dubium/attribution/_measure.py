@@ -147,7 +147,7 @@ def dense_tensors(values: Any) -> list[Tensor]:
 def measure_cost(network: nn.Module, x: Float[Tensor, "B ..."], target: Target | None = None) -> Cost:
     """The cost of a chunk, by a pass of the first image; without a target, of gradients of all of the output.
 
-    All operations' outputs stay for the backward pass, whose own gradients live four layers.
+    All operations' outputs stay for the backward pass, which itself holds about four of the largest.
     """
     outputs, output = output_sizes(network, x)
     scores = output.flatten(1) if target is None else target_part(target, slice(1))(output)
@@ -185,10 +185,11 @@ def dry_output_sizes(network: nn.Module, x: Images) -> OutputSizes | None:
 
 
 def check_one_image(network: nn.Module, x: Images, memory: int, needed: Callable[[OutputSizes], int]) -> None:
-    """Whether one image keeps to the memory; where a pass that measures it may not, before that pass.
+    """Raise an error if one image needs more than the memory.
 
-    The sizes are then those of a pass that computes nothing. A network that cannot run so is stopped at the operation
-    that goes beyond the limit, and what it needs in all stays unknown.
+    If the pass that measures it might itself need more, the sizes are those of a pass on the meta device, which
+    computes nothing. A network that cannot run there is stopped, in a real pass, at the first operation beyond the
+    limit; what it needs in all stays unknown.
     """
     limit = max(memory, NEGLIGIBLE)
 

@@ -25,8 +25,8 @@ HOMOGENEOUS = frozenset(
         "__get__ double half bfloat16 requires_grad_ __len__ _max_pool2d rearrange"
     ).split()
 )
-"""Functions without a bias, whatever their inputs. Rounding would give them one, which rescaling would blow up.
-`pad` is of zeros, unless it is given a value."""
+"""Functions without a bias, whatever their inputs. They are listed because rounding would give them a small bias, which
+rescaling would amplify. `pad` is of zeros, unless it is given a value."""
 
 ADDITIVE = frozenset(
     "add add_ sub sub_ __add__ __iadd__ __sub__ __isub__ __radd__ __rsub__ rsub cat concat stack".split()
@@ -127,9 +127,10 @@ class OperationRecorder(TorchFunctionMode):
         return out
 
     def record_both_ends(self, call: Call, dependent: Sequence[Tensor]) -> Any:
-        """Call a function that has no forward mode: `g f(v)` at its output and `-(J' g) v` at its inputs sum up to g b.
+        """Call a function that has no forward mode, and record `f(v)` at its output and `-v` at its inputs.
 
-        The inputs are views of their own, whose gradients come from this function alone.
+        Multiplied by the gradients there, g and J'g, these terms sum to g b. The inputs are views, whose gradients come
+        from this function alone.
         """
         views = [value.view_as(value) for value in dependent]
         out = call.returned(views)

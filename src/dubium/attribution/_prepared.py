@@ -1,5 +1,5 @@
-"""A method with its options, and what it becomes as the relevance of UA-Backprop: prepared, it has the networks' logits
-and gives maps of classes in chunks."""
+"""An attributor with its options, and its form as the relevance of UA-Backprop: logits (S, B, K), and maps of classes
+in chunks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._budget import map_rows
+from dubium.attribution._budget import maps_at_once
 from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._measure import forward_batch_size
 from dubium.attribution._target import LogitTarget
@@ -24,23 +24,25 @@ ClassWeights = Float[Tensor, "S kinds B K"]
 
 
 @dataclass(frozen=True)
-class Method:
-    """An attributor with its options: what a user asked for."""
+class ConfiguredAttributor:
+    """An attributor with the values of its options."""
 
     name: str
     function: Attributor
     options: Mapping[str, Any]
-    wants_context: bool
+    takes_context: bool
     prepare: Callable[..., "PreparedRelevance"] | None = None  # what UA-Backprop prepares it by, if not by calls
-    is_ours: bool = False  # False for a function, class or object of the user's, whatever its name
+    is_builtin: bool = False  # False for a function, class or object of the user's, whatever its name
     is_scaled: bool = False  # whether its maps are to be scaled to the scores
 
-    def __call__(self, network: nn.Module, x: Images, target: Target, context: Context, *, targets: int) -> Attribution:
+    def __call__(
+        self, network: nn.Module, x: Images, target: Target, context: Context, *, target_count: int
+    ) -> Attribution:
         """The maps of each of so many targets, and whatever else the method finds."""
-        given = {**self.options, CONTEXT: context} if self.wants_context else self.options
-        found = self.function(network, x, target, **given)
-        maps, extras = found if isinstance(found, Attribution) else (found, {})
-        expected = len(x), targets, *x.shape[2:]
+        arguments = {**self.options, CONTEXT: context} if self.takes_context else self.options
+        returned = self.function(network, x, target, **arguments)
+        maps, extras = returned if isinstance(returned, Attribution) else (returned, {})
+        expected = len(x), target_count, *x.shape[2:]
         if not isinstance(maps, Tensor) or tuple(maps.shape) != expected:
             shape = tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
             raise OutputError(f"{self.name} returned {shape}; maps (B, T, H, W) = {expected} are needed.")
@@ -70,70 +72,79 @@ class PreparedRelevance(Protocol):
 class RelevanceByCalls:
     """Any attributor: a forward pass for the logits, and a call for each chunk of images and classes."""
 
-    def __init__(self, method: Method, networks: Posterior, x: Images, context: Context) -> None:
-        self.method, self.networks, self.x, self.context = method, networks, x, context
+    def __init__(self, attributor: ConfiguredAttributor, networks: Posterior, x: Images, context: Context) -> None:
+        self.attributor, self.networks, self.x, self.context = attributor, networks, x, context
         self.logits = predict_logits(networks, x, context.memory)
 
     def class_maps(self, weights: ClassWeights) -> Iterator[ClassMaps]:
-        return class_maps_by_calls(self.method, enumerate(self.networks), self.x, weights, self.context)
+        return class_maps_by_calls(self.attributor, enumerate(self.networks), self.x, weights, self.context)
 
 
 def class_maps_by_calls(
-    method: Method, numbered: Iterable[tuple[int, nn.Module]], x: Images, weights: ClassWeights, context: Context
+    attributor: ConfiguredAttributor,
+    numbered: Iterable[tuple[int, nn.Module]],
+    x: Images,
+    weights: ClassWeights,
+    context: Context,
 ) -> Iterator[ClassMaps]:
-    """Relevance maps of the classes that have any weight, by calls of the method, of networks with their numbers."""
-    rows = map_rows(x, context.memory)
+    """Relevance maps of the classes that have any weight, by calls of the attributor.
+
+    Args:
+        numbered: networks with their index in the posterior.
+    """
+    max_maps = maps_at_once(x, context.memory)
     as_relevance = replace(context, progress=report_nothing, signed=False)
     for s, network in numbered:
-        for images in image_slices(weights[s], rows):
-            for target in class_targets(weights[s][:, images], rows):
-                own = target(weights[s][:, images])
-                maps = method(network, x[images], target, as_relevance, targets=own.shape[-1]).maps
-                yield ClassMaps(slice(s, s + 1), images, own[None], maps[None])
+        for images in image_slices(weights[s], max_maps):
+            for target in class_targets(weights[s][:, images], max_maps):
+                chunk_weights = target(weights[s][:, images])
+                count = chunk_weights.shape[-1]
+                maps = attributor(network, x[images], target, as_relevance, target_count=count).maps
+                yield ClassMaps(slice(s, s + 1), images, chunk_weights[None], maps[None])
 
 
-def image_slices(weights: Float[Tensor, "kinds B K"], rows: int) -> Iterator[slice]:
-    """Images whose classes of any weight make at most `rows` maps."""
+def image_slices(weights: Float[Tensor, "kinds B K"], max_maps: int) -> Iterator[slice]:
+    """Images whose classes of any weight make at most `max_maps` maps."""
     classes = max(1, int(weights.any(0).sum(1).max())) if weights.numel() else 1
-    size = max(1, rows // classes)
+    size = max(1, max_maps // classes)
     for start in range(0, weights.shape[1], size):
         yield slice(start, min(weights.shape[1], start + size))
 
 
-def class_targets(weights: Float[Tensor, "kinds B K"], rows: int) -> Iterator[LogitTarget]:
-    """Targets that together select all classes of any weight, for at most `rows` maps each.
+def class_targets(weights: Float[Tensor, "kinds B K"], max_maps: int) -> Iterator[LogitTarget]:
+    """Targets that together select all classes of any weight, for at most `max_maps` maps each.
 
-    Where images have different classes, each has its own, filled up with some of no weight.
+    If images need different classes, each image has its own row of classes, padded with classes of no weight.
     """
     has_weight = weights.any(0)
     images, classes = has_weight.shape
     most = int(has_weight.sum(1).max())
-    size = max(1, rows // images)
+    size = max(1, max_maps // images)
     if most == classes:
         for start in range(0, classes, size):
             yield LogitTarget(slice(start, min(classes, start + size)))
     elif most:
-        for part in has_weight.int().topk(most).indices.split(size, 1):
-            yield LogitTarget(part[0] if images == 1 else part)
+        for class_ids in has_weight.int().topk(most).indices.split(size, 1):
+            yield LogitTarget(class_ids[0] if images == 1 else class_ids)
 
 
 def predict_logits(networks: Posterior, x: Images, memory: int, *, known: Sequence[Tensor] = ()) -> Logits:
-    """Every network's logits, checked; without another pass of the first networks, whose logits are `known`."""
-    rows = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
-    found = [*known]
+    """Logits (S, B, K) of all networks, checked; those of the first `len(known)` networks are taken from `known`."""
+    images = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
+    by_network = [*known]
     for network in islice(networks, len(known), None) if len(known) < len(networks) else ():
-        size = forward_batch_size(network, rows, memory)
-        found.append(torch.cat([network(part.clone()) for part in rows.split(size)]))
-    return check_logits(found, len(networks))[:, : len(x)]
+        size = forward_batch_size(network, images, memory)
+        by_network.append(torch.cat([network(some.clone()) for some in images.split(size)]))
+    return check_logits(by_network, len(networks))[:, : len(x)]
 
 
 def check_logits(by_network: Sequence[Tensor], expected: int) -> Logits:
     """The logits of all networks, if there are as many as expected, of the same classes, and finite."""
-    classes = [logits.shape[1] for logits in by_network]
-    for index, own in enumerate(classes):
-        if own != classes[0]:
+    class_counts = [logits.shape[1] for logits in by_network]
+    for index, count in enumerate(class_counts):
+        if count != class_counts[0]:
             raise PosteriorError(
-                f"Networks disagree about the classes: network 0 has {classes[0]}, network {index} has {own}."
+                f"Networks disagree about the classes: network 0 has {class_counts[0]}, network {index} has {count}."
             )
     if len(by_network) != expected:
         raise PosteriorError(f"The posterior says it has {expected} networks, but gave {len(by_network)}.")

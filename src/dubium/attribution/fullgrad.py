@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate
 
 from dubium.attribution._autograd.nodes import MissingAttributeError, count_graph_numbers
 from dubium.attribution._biases import Bias, record_biases
-from dubium.attribution._budget import FEATURE_FACTOR, KEPT_DIVISOR, TOGETHER_ROWS, map_rows
+from dubium.attribution._budget import FEATURE_FACTOR, KEPT_DIVISOR, TOGETHER_ROWS, maps_at_once
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._gradients import (
     DifferentGraphsError,
@@ -26,7 +26,7 @@ from dubium.attribution._measure import images_per_pass
 from dubium.attribution._prepared import (
     ClassMaps,
     ClassWeights,
-    Method,
+    ConfiguredAttributor,
     class_maps_by_calls,
     class_targets,
     predict_logits,
@@ -124,7 +124,8 @@ def rescaled_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
     """
     term = absolute_term(bias, gradient)
     whole, high = term.sum(-1), extreme(term, torch.amax)
-    # most terms have a 0, of a feature that is off, and it is seen in two rows; a GPU would have to wait for the answer
+    # most terms have a 0 in their first two rows (a feature that is off): then low is 0, and the minimum over all
+    # is not needed; on a GPU, asking would wait for the device
     if not term.is_cpu or extreme(term[:, :, :2], torch.amin).any():
         low = extreme(term, torch.amin)
         whole, high = whole - term.shape[-1] * low, high - low
@@ -152,12 +153,12 @@ def as_maps(gradient: Tensor, layout: Layout) -> Float[Tensor, "t B h w S C"]:
     return maps.flatten(5) if len(channels) > 1 else maps
 
 
-def extreme(term: Float[Tensor, "t B h w S C"], of: Callable[..., Tensor]) -> Float[Tensor, "t B 1 1 S"]:
-    """The least or largest number of each network's term. Of several, rows go first: their inner loops are long."""
+def extreme(term: Float[Tensor, "t B h w S C"], reduce_axis: Callable[..., Tensor]) -> Float[Tensor, "t B 1 1 S"]:
+    """Minimum or maximum of each network's term; with several networks rows are reduced first, for long inner loops."""
     if term.shape[4] == 1:
-        return of(term.flatten(2), 2)[:, :, None, None, None]
-    by_column = of(term.flatten(3), 2).unflatten(2, (term.shape[3], -1))
-    return of(of(by_column, 2).unflatten(2, term.shape[4:]), 3)[:, :, None, None]
+        return reduce_axis(term.flatten(2), 2)[:, :, None, None, None]
+    by_column = reduce_axis(term.flatten(3), 2).unflatten(2, (term.shape[3], -1))
+    return reduce_axis(reduce_axis(by_column, 2).unflatten(2, term.shape[4:]), 3)[:, :, None, None]
 
 
 def sum_layers(maps: Sequence[Tensor], x: Images) -> Float[Tensor, "t S B H W"]:
@@ -190,28 +191,28 @@ class PreparedFullGrad:
     As many networks' passes are kept as fit the memory. The maps are those of `RelevanceByCalls`.
     """
 
-    def __init__(self, method: Method, networks: Posterior, x: Images, context: Context) -> None:
-        self.method, self.networks, self.x, self.context = method, networks, x, context
+    def __init__(self, attributor: ConfiguredAttributor, networks: Posterior, x: Images, context: Context) -> None:
+        self.attributor, self.networks, self.x, self.context = attributor, networks, x, context
         self.kept = keep_passes(networks, x, context.memory)
         logits = [torch.cat([one.output.detach() for _, one in passes]) for passes in self.kept]
         self.logits = predict_logits(networks, x, context.memory, known=logits)
 
     def class_maps(self, weights: ClassWeights) -> Iterator[ClassMaps]:
-        rescale, memory = self.method.options["rescale"], self.context.memory
+        rescale, memory = self.attributor.options["rescale"], self.context.memory
         if len(self.kept) == len(weights) and bool(weights.any(1).all()):
             maps = maps_together(self.kept, rescale, memory)
             if maps is not None:
                 yield ClassMaps(slice(0, len(weights)), slice(0, len(self.x)), weights, maps)
                 return
-        rows = map_rows(self.x, memory)
+        max_maps = maps_at_once(self.x, memory)
         for s, passes in enumerate(self.kept):
             for images, one in passes:
-                for target in class_targets(weights[s][:, images], rows):
+                for target in class_targets(weights[s][:, images], max_maps):
                     maps = fullgrad_maps([one], target, rescale, memory)
                     yield ClassMaps(slice(s, s + 1), images, target(weights[s][:, images])[None], maps)
-        if len(self.kept) < len(weights):  # a posterior that makes its networks anew is not asked in vain
+        if len(self.kept) < len(weights):  # iterating may make networks anew: only if needed
             others = islice(enumerate(self.networks), len(self.kept), None)
-            yield from class_maps_by_calls(self.method, others, self.x, weights, self.context)
+            yield from class_maps_by_calls(self.attributor, others, self.x, weights, self.context)
 
 
 def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPasses]:

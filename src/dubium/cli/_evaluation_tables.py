@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,7 +35,7 @@ def results_table(results: Mapping[str, Any], metrics: Sequence[str], *, interva
     for metric in metrics:
         table.add_column(metric, overflow="fold", justify="left" if intervals else "right")
     for method, found in results.items():
-        name = f"{method} (control)" if method.partition(":")[0] in CONTROLS else method
+        name = f"{method} (control)" if method.partition(":")[0] in CONTROL_NAMES else method
         table.add_row(name, *(_interval_cell(found.get(metric), intervals=intervals) for metric in metrics))
     return table
 

@@ -12,7 +12,7 @@ from dubium.errors import OptionError
 from dubium.explanation import describe
 from dubium.models import load_vae
 from dubium.option_text import read_method
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 from dubium.types import Images, Kind, Posterior
 
 DEFAULTS = {
@@ -45,10 +45,10 @@ def parse_methods(texts: Iterable[str], channels: int, *, control: bool = True) 
     Args:
         texts: such as `ua-backprop:rescale=none`.
         channels: of the images, which some defaults depend on.
-        control: add the maps that know nothing of the networks, `registry.CONTROLS`.
+        control: add the maps that know nothing of the networks, `registry.CONTROL_NAMES`.
     """
     labels = dict.fromkeys(text.strip() for text in texts if text.strip())
-    labels |= dict.fromkeys(CONTROLS if control else ())
+    labels |= dict.fromkeys(CONTROL_NAMES if control else ())
     return tuple(parse_method(label, channels) for label in labels)
 
 
@@ -71,7 +71,7 @@ def label_methods(methods: Iterable[Any], channels: int) -> tuple[LabelledMethod
             raise OptionError(f"Two of the methods are called {label!r}. Give each a name: dubium.register_method.")
         choose_method(what if not isinstance(what, str) else one.name, one.options, channels)
         found[label] = replace(one, label=label)
-    controls = [parse_method(name, channels) for name in CONTROLS if name not in found]
+    controls = [parse_method(name, channels) for name in CONTROL_NAMES if name not in found]
     return (*found.values(), *controls)
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dubium.protocols import PROTOCOLS
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 
 LEVEL = 0.05  # of the corrected p below which a difference is significant
 
@@ -35,7 +35,7 @@ class OverviewCell:
 
 def is_control(label: str) -> bool:
     """Whether a method's label is that of a map that knows nothing of the networks."""
-    return label.partition(":")[0] in CONTROLS
+    return label.partition(":")[0] in CONTROL_NAMES
 
 
 def overview_cells(summary: Mapping[str, Any], metrics: Sequence[str] | None = None) -> list[OverviewCell]:

@@ -14,9 +14,9 @@ Pair = tuple[int, int]
 def check_pair(pair: object, names: Sequence[str] | None = None) -> Pair:
     """The numbers of two classes, which may be given by their names."""
     classes = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else [pair]
-    known = {name: place for place, name in enumerate(names or ())}
-    found = [known.get(one, one) if isinstance(one, str) else one for one in classes]
-    numbers = [index(one) for one in found if isinstance(one, SupportsIndex) and not isinstance(one, bool)]
+    class_ids = {name: number for number, name in enumerate(names or ())}
+    items = [class_ids.get(item, item) if isinstance(item, str) else item for item in classes]
+    numbers = [index(item) for item in items if isinstance(item, SupportsIndex) and not isinstance(item, bool)]
     if len(classes) != 2 or len(numbers) != 2 or numbers[0] == numbers[1] or min(numbers) < 0:
         raise OptionError(
             f"pair={pair!r}; two different classes are needed: their numbers, as in pair=(4, 9), or their names if "

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 from dubium.reproduce.study import AUTO
 from dubium.types import Kind
 
@@ -61,7 +61,7 @@ ATTENTION_METHODS: Mapping[str, Mapping[str, str]] = {
 }
 """The same for the maps of training images, of which there are hundreds or thousands."""
 
-OWN = {f"auto ({AUTO})": AUTO} | {f"{name} (control)": name for name in CONTROLS}
+OWN = {f"auto ({AUTO})": AUTO} | {f"{name} (control)": name for name in CONTROL_NAMES}
 """Rows of ours: what `auto` stands for, and maps that know nothing of the networks."""
 
 

@@ -13,7 +13,7 @@ Reduction = Callable[[Tensor], Tensor]
 class AutogradBackward:
     """As `Backward`, where torch does not show what is in its graph; it reads no private attribute."""
 
-    widest = 1  # not known
+    largest_output = 1  # not known
 
     def __init__(
         self, outputs: Sequence[Tensor], wanted: Sequence[Sequence[GradientEdge]], reductions: Sequence[Reduction]

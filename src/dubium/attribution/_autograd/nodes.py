@@ -53,7 +53,7 @@ def read_attribute(node: Node, name: str) -> Any:
 
 @contextmanager
 def silence_fallback_warnings() -> Iterator[None]:
-    """Within, torch does not tell the user that it takes the targets of a node one by one: so it shall."""
+    """Within, vmap does not warn that it takes the targets of a node one by one: that is intended."""
     switch = getattr(torch._C._functorch, "_set_vmap_fallback_warning_enabled", lambda _enabled: None)
     switch(False)
     try:
@@ -122,13 +122,13 @@ class Step:
     is_readable: bool  # whether torch shows all of that
     is_wanted: bool
     is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
-    above: list["Step"] = field(default_factory=list)
-    below: list["Step"] = field(default_factory=list)  # one for each edge
-    is_private: bool = False  # whether one step alone leads here, and nobody wants the gradient: rules may share work
-    # what the rule of the step above, which is made first, tells the rule of this one:
-    is_done: bool = False  # the rule above does the work of this step too
-    may_overwrite: bool = False  # the gradient that the rule above gives is a new tensor, which nobody else reads
-    folded_norm: "Step | None" = None  # a BatchNorm above that leaves its factors to this convolution
+    consumers: list["Step"] = field(default_factory=list)  # that used its output in the forward pass
+    producers: list["Step"] = field(default_factory=list)  # that made its inputs, one for each edge
+    is_private: bool = False  # one consumer, and no gradient is wanted here: rules may be fused across it
+    # what the rule of its consumer, which is made first, tells the rule of this step:
+    is_done: bool = False  # the consumer's rule does the work of this step too
+    may_overwrite: bool = False  # the gradient that the consumer's rule gives is a new tensor, which nobody else reads
+    folded_norm: "Step | None" = None  # a BatchNorm that leaves its factors to this convolution
 
 
 def steps_between(root: Node, wanted: Collection[Node]) -> list[Step]:
@@ -147,11 +147,11 @@ def steps_between(root: Node, wanted: Collection[Node]) -> list[Step]:
             steps[node] = None
             stack += [(node, True), *((below, False) for below, _ in read_attribute(node, "next_functions"))]
     for step in order:
-        step.below = [below for edge in step.edges if (below := steps[edge.node])]
-        for below in step.below:
-            below.above.append(step)
+        step.producers = [producer for edge in step.edges if (producer := steps[edge.node])]
+        for producer in step.producers:
+            producer.consumers.append(step)
     for step in order:
-        step.is_private = len(step.above) == 1 and not step.is_wanted
+        step.is_private = len(step.consumers) == 1 and not step.is_wanted
     return order[::-1]
 
 

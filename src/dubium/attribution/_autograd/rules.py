@@ -122,7 +122,7 @@ def max_pooling_rule(steps: Sequence[Step]) -> Rule | None:
 
     Where a ReLU leads to nothing else, its rule is done here too: a maximum passes if it is above 0.
     """
-    step, relu = steps[0], steps[0].below[0]
+    step, relu = steps[0], steps[0].producers[0]
     kernel, moves = step.saved["kernel_size"], (*step.saved["padding"], *step.saved["dilation"])
     touch = kernel[0] == kernel[1] and step.saved["stride"] in ((), kernel) and moves == (0, 0, 1, 1)
     if not touch or step.saved["ceil_mode"] or step.saved["self"].ndim != 4:
@@ -166,7 +166,7 @@ def convolution_rule(steps: Sequence[Step]) -> Rule | None:
         return None
     numbers = [list(step.saved[name]) for name in ("stride", "padding", "dilation")]
     stride, padding, dilation = (both * (2 // len(both)) for both in numbers)  # padding="valid" saves one number
-    size, kernel = step.below[0].outputs[step.edges[0].output].shape[2:], step.saved["weight"].shape[2:]
+    size, kernel = step.producers[0].outputs[step.edges[0].output].shape[2:], step.saved["weight"].shape[2:]
     axes = [Axis(*n) for n in zip(size, step.shape[2:], kernel, stride, padding, dilation, strict=True)]
     reach = [(a.out - 1) * a.stride + (a.kernel - 1) * a.dilation + 1 - 2 * a.padding for a in axes]
     unreached = [axis.size - far for axis, far in zip(axes, reach, strict=True)]  # pixels that the kernel never meets
@@ -174,7 +174,7 @@ def convolution_rule(steps: Sequence[Step]) -> Rule | None:
     one_channel = step.saved["weight"].shape[1] == groups == 1
     norms = [step.folded_norm for step in steps]
     slopes = [None if norm is None else batch_norm_slope(norm)[:, None, None, None] for norm in norms]
-    step.below[0].may_overwrite = step.below[0].is_private
+    step.producers[0].may_overwrite = step.producers[0].is_private
     weights_and_slopes = list(zip([step.saved["weight"] for step in steps], slopes, strict=True))
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
@@ -221,16 +221,16 @@ def is_image_convolution(step: Step) -> bool:
 
 
 def batch_norm_rule(steps: Sequence[Step]) -> Rule | None:
-    """In eval mode: a factor for each channel, or nothing if it is all that a convolution leads to.
+    """In eval mode: multiply by a factor for each channel.
 
-    Then the two are one convolution, of other weights.
+    If the BatchNorm is all that a convolution leads to, the factors go into that convolution's weights instead.
     """
     step = steps[0]
     if step.saved["training"] or step.inputs != [0]:
         return None
-    if step.below[0].is_private and is_image_convolution(step.below[0]):
+    if step.producers[0].is_private and is_image_convolution(step.producers[0]):
         for norm in steps:
-            norm.below[0].folded_norm = norm
+            norm.producers[0].folded_norm = norm
         return lambda gradient: [gradient]
     slopes = torch.stack([batch_norm_slope(step) for step in steps])
     slopes = slopes.view(len(steps), 1, -1, *[1] * (len(step.shape) - 2))

@@ -7,7 +7,7 @@ from dubium.evaluation.metrics.causes import cause_sides
 from dubium.evaluation.protocols.causes import PAIR, SETS, CausesExamples, read_causes_examples
 from dubium.evaluation.shards import ShardStore
 from dubium.figures import overlay
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ def causes_figure(examples: CausesExamples) -> "Figure":
     from matplotlib.patches import Rectangle
 
     x, sides = examples.x, cause_sides(*examples.x.shape[2:])
-    shown = [(label, kind) for label in examples.maps if label not in CONTROLS for kind in PAIR]
+    shown = [(label, kind) for label in examples.maps if label not in CONTROL_NAMES for kind in PAIR]
     figure = Figure(figsize=(1.5 * len(x) + 0.8, 1.5 * len(shown)), layout="constrained")
     axes = figure.subplots(len(shown), len(x), squeeze=False)
     for row, (label, kind) in zip(axes, shown, strict=True):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 
 LINES = (":", "--", "-.", (0, (1, 4)))
 
@@ -12,6 +12,6 @@ def method_style(method: str, index: int) -> dict[str, Any]:
     from matplotlib import colormaps
 
     name = method.partition(":")[0]
-    if name in CONTROLS:
-        return {"color": "0.45", "ls": LINES[list(CONTROLS).index(name) % len(LINES)]}
+    if name in CONTROL_NAMES:
+        return {"color": "0.45", "ls": LINES[list(CONTROL_NAMES).index(name) % len(LINES)]}
     return {"color": colormaps["tab10"](index % 10), "ls": "-"}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dubium.evaluation.shards import ShardStore
-from dubium.registry import CONTROLS
+from dubium.registry import CONTROL_NAMES
 from dubium.report.protocols.colours import method_style
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def removal_figure(curves: Mapping[str, Mapping[str, Any]], ways: list[str], suf
                 at = [100 * step / (len(found["value"]) - 1) for step in range(len(found["value"]))]
                 style = method_style(method, index)
                 axis.plot(at, found["value"], label=method, **style)
-                if method not in CONTROLS:
+                if method not in CONTROL_NAMES:
                     axis.fill_between(at, found["low"], found["high"], color=style["color"], alpha=0.1, lw=0)
             axis.set(xlabel=f"pixels removed ({way}), most relevant first (%)", ylabel=ROWS[name])
             axis.set_xlim(0, 100)
