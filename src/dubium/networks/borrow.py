@@ -23,12 +23,11 @@ from dubium.networks.class_choice import Pair, select_pair
 from dubium.networks.cut_gradients import CutWatch, warn_of_cut
 from dubium.networks.outputs import CONVERSIONS, OutputChoice, check_output_choice, take_network_logits
 from dubium.networks.refusals import (
-    check_is_fixed,
-    differ,
     refuse_cut_off,
     refuse_mixed_images,
     refuse_output,
     refuse_probabilities,
+    refuse_random,
 )
 from dubium.posteriors.adapters import as_posterior
 from dubium.types import Images, Kind, Posterior
@@ -36,6 +35,8 @@ from dubium.types import Images, Kind, Posterior
 ONE_CALL = threading.RLock()
 """Calls from several threads take turns: hooks and frozen parameters belong to networks that they may share, and
 torch's random numbers, by which some posteriors are drawn, to all."""
+
+ROUNDING = 1e-4  # of the largest logit: smaller differences between two passes are rounding
 
 NAMED_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What a network may raise about images that it cannot take."""
@@ -237,7 +238,7 @@ class LogitsNetwork(nn.Module):
             logits = self.logits(x.clone())
         with torch.no_grad(), repeat_pass():
             if any(not torch.equal(*pair) for pair in zip(states, random_states(x), strict=True)):
-                check_is_fixed(logits, self.logits(x.clone()), self.index)
+                self.check_is_fixed(x, logits)
             if is_new and (has_own_code or len(self.request.images) > 1):
                 self.check_first_image(x, logits)
             sums_to_one = bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)
@@ -260,9 +261,19 @@ class LogitsNetwork(nn.Module):
         """
         neighbour = self.request.images[-1:] if len(self.request.images) > 1 else x[:0]
         again = self.logits(x[:1].clone() if len(x) > 1 else torch.cat([x, neighbour]))
-        if len(x) and differ(logits[0], again[0]):
-            check_is_fixed(logits, self.logits(x.clone()), self.index)
+        if len(x) and logits_differ(logits[0], again[0]):
+            self.check_is_fixed(x, logits)
             refuse_mixed_images(self.index)
+
+    def check_is_fixed(self, x: Tensor, logits: Tensor) -> None:
+        """Whether the network gives the same logits of x again."""
+        if logits_differ(logits, self.logits(x.clone())):
+            refuse_random(self.index)
+
+
+def logits_differ(logits: Tensor, again: Tensor) -> bool:
+    """Whether they differ by more than rounding."""
+    return bool((logits - again).abs().max() > ROUNDING * logits.abs().max())
 
 
 def random_states(x: Tensor) -> list[Tensor]:
