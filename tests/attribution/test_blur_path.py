@@ -89,6 +89,35 @@ def test_what_raises_less_what_lowers_is_the_signed_map():
     torch.testing.assert_close(rises(found) - rises(-found), found.mean(1), rtol=1e-5, atol=1e-8)
 
 
+@pytest.mark.parametrize("size", [(16, 16), (20, 32)])
+def test_net_takes_the_mean_fall_within_each_lines_blur_from_its_rises(size):
+    found = torch.randn(2, len(WIDTHS), 3, *size, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    found[1, :, 2] = -1 - found[1, :, 2].abs()
+    found[1, 2, 2, 3, 4] = 0.1  # a rise, far below the falls around it
+    exact = torch.zeros(2, 3, *size, dtype=torch.float64)
+    for line, width in enumerate(WIDTHS):
+        sigma = width * min(size)
+        falls = gaussian_filter((-found[:, line]).clamp_min(0).numpy(), (0, 0, sigma, sigma), truncate=12)
+        exact += (found[:, line].clamp_min(0) - 2 * torch.from_numpy(falls)).clamp_min(0) / len(WIDTHS)
+    exact[1, 2] = 0
+    exact[1, 2, 3, 4] = 0.1 / len(WIDTHS)  # nothing is above: all rises
+    torch.testing.assert_close(rises(found, 2), exact, rtol=0, atol=5e-3)
+    assert torch.equal(rises(found, 0), rises(found))
+
+
+def test_net_is_an_option_that_is_checked():
+    networks, x = ensemble(small_cnn), images(2)
+    plain, net = dubium.explain(networks, x, method="blur-path"), dubium.explain(networks, x, method="blur-path", net=2)
+    assert torch.equal(plain.extras["signed"]["total"], net.extras["signed"]["total"])
+    for kind, maps in net.maps.items():
+        torch.testing.assert_close(maps.sum((1, 2)), net.scores[kind], rtol=1e-5, atol=1e-7)
+        assert (maps >= 0).all()
+        assert ((maps > 0) <= (plain.maps[kind] > 0)).all()
+    for wrong in (-1, float("nan"), float("inf")):
+        with pytest.raises(dubium.errors.OptionError, match="net="):
+            dubium.explain(networks, x, method="blur-path", net=wrong)
+
+
 def test_a_constant_image_has_a_map_of_exactly_nothing():
     x = torch.full((1, 3, 24, 24), 0.3) + torch.tensor([0.0, 0.1, 0.37])[:, None, None]
     network = nn.Sequential(nn.Flatten(), nn.Linear(3 * 576, 4)).eval()

@@ -4,6 +4,10 @@ For each blur sigma, `E_sigma(x) = (x - x_sigma) * mean over a of dU(x_sigma + a
 channels: which pixels raise the uncertainty, and which lower it, while the detail that the blur took comes back. As the
 points on the line grow in number, its sum converges to `U(x) - U(x_sigma)`. The signed map is the mean of E_sigma over
 the blurs. The map is the mean of their positive parts: what raises doubt at one scale is not cancelled at another.
+
+Pixels that a blur moves together raise and lower the doubt side by side. With `net`, a rise counts by how far it is
+above `net` times the mean fall around it, within the line's own blur. Where rises and falls are noise and balance,
+twice the mean fall is the mean change.
 """
 
 from collections.abc import Sequence
@@ -12,7 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._blur import WIDTHS, blurred_copies
+from dubium.attribution._blur import WIDTHS, blur_images, blurred_copies
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._paths import sum_along_path
 from dubium.checks import check_number
@@ -27,23 +31,32 @@ Lines = Float[Tensor, "B lines T H W"]
 
 
 def blur_path(
-    network: nn.Module, x: Images, target: Target, *, passes: int = 16, context: Context = DEFAULT_CONTEXT
+    network: nn.Module,
+    x: Images,
+    target: Target,
+    *,
+    passes: int = 16,
+    net: int | float = 0,
+    context: Context = DEFAULT_CONTEXT,
 ) -> Attribution:
     """Credit each pixel with what it raises each target by, while x comes into focus from some blurred copies.
 
     Args:
         passes: points on all lines together: so many forward and backward passes does an image take.
+        net: how many times the mean fall around a pixel is taken from its rise.
 
     Returns:
         Maps of what raises each target, and among the extras as "signed" those that also say what lowers it.
     """
+    if net != 0:
+        check_number("net", net)
     if isinstance(target, UncertaintyTarget):
         terms = tuple(kind for kind in TERMS if kind in target.kinds or "total" in target.kinds)
         lines = blur_lines(network, x, UncertaintyTarget(terms), passes, context)
         lines = sum_of_terms(lines, terms, target.kinds)
     else:
         lines = blur_lines(network, x, target, passes, context)
-    return Attribution(rises(lines), {"signed": lines.mean(1)})
+    return Attribution(rises(lines, net), {"signed": lines.mean(1)})
 
 
 def blur_lines(network: nn.Module, x: Images, target: Target, passes: int, context: Context) -> Lines:
@@ -85,6 +98,16 @@ def sum_of_terms(
     return torch.stack([by_kind[kind] if kind in by_kind else lines.sum(2) for kind in kinds], 2)
 
 
-def rises(lines: Lines) -> Maps:
-    """The mean of the lines' positive parts. The same with `-lines` is what lowers the targets."""
-    return lines.clamp_min(0).mean(1)
+def rises(lines: Lines, net: int | float = 0) -> Maps:
+    """The mean of the lines' positive parts. The same with `-lines` is what lowers the targets.
+
+    With `net`, the mean of what is above so many times the mean fall around it; without, where nothing is.
+    """
+    positive = lines.clamp_min(0)
+    if net:
+        widths = [width * min(lines.shape[3:]) for width in WIDTHS]
+        falls = zip((-lines).clamp_min(0).unbind(1), widths, strict=False)
+        around = torch.stack([blur_images(fall, [width])[0] for fall, width in falls], 1)
+        beyond = (positive - net * around).clamp_min(0)
+        positive = torch.where(beyond.amax((1, 3, 4), keepdim=True) > 0, beyond, positive)
+    return positive.mean(1)
