@@ -1,6 +1,6 @@
 """Last steps of `blur-path` that keep signs longer, against today's: paired differences on development images.
 
-    python -m benchmarks.auto.signs RUN DATASET     # RUN may be "demo"; blurring, removal, planted patches
+    python -m benchmarks.auto.signs RUN DATASET     # RUN may be "demo"; blurring, removal, patches, random weights
     python -m benchmarks.auto.signs causes FOLDER   # two causes; networks of `benchmarks.auto.choose`, in FOLDER
 
 Each variant turns credits (points on the lines, already weighted) into maps. Printed: today's mean with its standard
@@ -9,6 +9,7 @@ error, and for each other variant the mean of the differences from it, image by 
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -22,17 +23,20 @@ from dubium.attribution._blur import WIDTHS, blurred_copies
 from dubium.attribution._context import DEFAULT_CONTEXT
 from dubium.attribution._paths import sum_along_path
 from dubium.attribution.blur_path import TERMS, points_on_lines
+from dubium.attribution.blur_path import rises as rises_of_lines
 from dubium.data import load
 from dubium.evaluation.metrics.anomaly import best_boxes, box_iou, plant
 from dubium.evaluation.metrics.blurring import blurring_test, image_areas, pixel_counts, reduction_rates, sigma_grid
+from dubium.evaluation.metrics.randomisation import randomise
 from dubium.evaluation.metrics.removal import relevance_gain
+from dubium.evaluation.metrics.sanity import rank_agreement, top_overlap
 from dubium.evaluation.metrics.scoring import scorer
 from dubium.evaluation.protocols.causes import PAIR, SETS, cause_measurements
 from dubium.posteriors.stack import stack
 from dubium.shares import UncertaintyTarget
 from dubium.types import Images, Maps, Posterior
 
-BLURRED, PATCHES, CANDIDATES, REMOVAL_STEPS = 30, 40, 400, 15
+BLURRED, PATCHES, CANDIDATES, REMOVAL_STEPS = 30, 80, 400, 15
 SIGMA_STEP = {"mnist": 1.5}  # of the blurring test; 2 elsewhere
 Credits = Float[Tensor, "B points T H W"]
 EPISTEMIC = TERMS.index("epistemic")
@@ -43,8 +47,8 @@ def lines(credits: Credits) -> Float[Tensor, "B lines T H W"]:
     return credits.unflatten(1, (-1, len(WIDTHS))).sum(1)
 
 
-def rises(credits: Credits) -> Maps:
-    return lines(credits).clamp_min(0).mean(1)
+def rises(credits: Credits, net: float = 0) -> Maps:
+    return rises_of_lines(lines(credits), net)
 
 
 def falls(credits: Credits) -> Maps:
@@ -92,6 +96,7 @@ VARIANTS: dict[str, Callable[[Credits], Maps]] = {
     "rises less falls within 2": lambda c: net_rises(c, 2),
     "rises less twice falls within 2": lambda c: net_rises(c, 2, 2),
     "rises less falls within 2, line by line": lambda c: net_rises_by_line(c, 2),
+    **{f"net={n}: each line less {n} times its falls": partial(rises, net=n) for n in (1, 2, 3)},
     "half positive mean, half smoothed by 2": lambda c: (
         (signed(c).clamp_min(0) + smooth(signed(c), 2).clamp_min(0)) / 2
     ),
@@ -127,7 +132,7 @@ def _credits(network: nn.Module, x: Images) -> Credits:
 
 
 def judge(run: str, dataset: str) -> None:
-    """Blurring, removal and planted patches, epistemic maps."""
+    """Blurring, removal, planted patches, random weights, epistemic maps; and how alike the two kinds are."""
     posterior, test, train = dubium.load_posterior(run), load(dataset, "test"), load(dataset, "train")
     uncertainty = scorer(posterior)
     pool = test.batch(split_indices(dataset, len(test), "development"))[:CANDIDATES]
@@ -136,6 +141,7 @@ def judge(run: str, dataset: str) -> None:
     rise = uncertainty(planted.x) - before
     x, chosen = pool[before.argsort(descending=True)[:BLURRED]], rise.argsort(descending=True)[:PATCHES]
     credits, patched = path_credits(posterior, x), path_credits(posterior, planted.x[chosen])
+    of_random_weights = path_credits([randomise(network, 1.0) for network in posterior], x)
     counts, sigmas = pixel_counts(x.shape[2], x.shape[3], [0.02]), sigma_grid(SIGMA_STEP.get(dataset, 2.0))
     base: dict[str, Tensor] = {}
     for name, variant in VARIANTS.items():
@@ -144,6 +150,8 @@ def judge(run: str, dataset: str) -> None:
         rates = reduction_rates(found.curves.double().numpy())
         values = {
             "iou": box_iou(best_boxes(variant(patched)[:, EPISTEMIC]), planted.corners[chosen]),
+            "top5@100%": top_overlap(maps, variant(of_random_weights)[:, EPISTEMIC]),
+            "kinds": rank_agreement(*variant(credits).unbind(1)),
             "area@2%": torch.from_numpy(image_areas(rates)),
             "urr@2%": torch.from_numpy(rates[:, -1]),
             "srg/mean": relevance_gain(uncertainty, x, maps, "mean", steps=REMOVAL_STEPS),
