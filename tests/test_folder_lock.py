@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from dubium import files
 from dubium.cli import app
-from dubium.errors import FolderInUseError
+from dubium.errors import FolderInUseError, OptionError
 from dubium.files import LOCK, delete_unfinished_files, own_folder
 from tests import piles
 
@@ -172,3 +172,16 @@ def test_two_runs_at_once_leave_the_results_of_the_first(tmp_path):
     second = subprocess.run([*start, "grad", "--fresh"], capture_output=True, text=True)
     assert (second.returncode, first.wait()) == (2, 0)
     assert f"in use by process {first.pid}" in second.stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="links are followed here")
+@pytest.mark.parametrize("plant", [os.symlink, os.link, lambda _, lock: os.mkfifo(lock), lambda _, lock: lock.mkdir()])
+def test_a_lock_that_somebody_planted_is_refused_and_what_is_behind_it_stays(plant, tmp_path):
+    other, folder = tmp_path / "other.txt", tmp_path / "out"
+    other.write_text("not dubium's")
+    folder.mkdir()
+    plant(other, folder / LOCK)
+    with pytest.raises(OptionError, match="Somebody else put it there"), own_folder(folder):
+        pass
+    assert other.read_text() == "not dubium's"
+    assert os.path.lexists(folder / LOCK)

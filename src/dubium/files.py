@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import socket
+import stat
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
@@ -26,6 +27,8 @@ LONGEST = 150  # bytes of a name; file systems take 255, and `written_atomically
 LOCK = ".dubium-lock"
 PART = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.part")  # what `written_atomically` leaves when it is killed
 BEYOND = 2**30  # the byte that Windows locks: others must be able to read those before it
+LINK_REFUSED = getattr(os, "O_NOFOLLOW", 0)
+OTHERS = "Somebody else put it there: delete it, or choose another folder."
 HELD = (errno.EACCES, errno.EAGAIN, errno.EDEADLK)
 UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 OWNED: ContextVar[frozenset[Path]] = ContextVar("folders that this call owns", default=frozenset())
@@ -158,7 +161,7 @@ def lock_file(folder: Path) -> int:
     """An open file with a lock on it; it is the one that the folder has when the lock is there."""
     file = folder / LOCK
     while True:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
+        handle = open_lock_file(file)
         try:
             acquire(handle)
         except OSError as error:
@@ -179,6 +182,21 @@ def lock_file(folder: Path) -> int:
             if os.path.samestat(os.fstat(handle), os.stat(file)):
                 return handle
         os.close(handle)  # the owner before deleted it between our opening and locking
+
+
+def open_lock_file(file: Path) -> int:
+    """Open or make the lock's file; what is behind a link is another's file, which is not ours to write to."""
+    try:
+        handle = os.open(file, os.O_RDWR | os.O_CREAT | LINK_REFUSED | getattr(os, "O_NONBLOCK", 0), 0o666)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EISDIR, errno.ENXIO):
+            raise OptionError(f"{file} is a link, a folder or a pipe. {OTHERS}") from error
+        raise
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        os.close(handle)
+        raise OptionError(f"{file} is not a file of dubium's, or has a second name. {OTHERS}")
+    return handle
 
 
 def acquire(handle: int) -> None:

@@ -3,13 +3,15 @@
 import json
 import os
 import stat
-from io import BufferedReader
+from io import BufferedReader, BytesIO
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 from dubium.errors import DataNotFoundError, FileFormatError
 
 JSON_BYTES = 2**26
+MEMBERS_BYTES = 2**24  # of the list of an archive's members: more than 100,000 of them
 JSON_CONTAINERS = 2**20  # objects and lists; 64 MiB of "[]," would become 1.4 GB of lists
 
 
@@ -49,6 +51,26 @@ def read_regular_file(path: Path | str, *, most: int) -> bytes:
         return file.read(os.fstat(file.fileno()).st_size)
 
 
+class BoundedFile:
+    """A file of which a bounded number of bytes is read at a time."""
+
+    def __init__(self, file: BufferedReader | BytesIO, most: int) -> None:
+        self.file, self.most = file, most
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.file, name)
+
+    def read(self, count: int = -1) -> bytes:
+        if count > self.most:
+            raise ValueError(f"a list of members of {count:,} bytes, more than such an archive has")
+        return self.file.read(count)
+
+
+def open_archive(file: BufferedReader | BytesIO) -> ZipFile:
+    """A zip archive whose list of members is bounded: it is read at once, and in memory takes ten times its bytes."""
+    return ZipFile(BoundedFile(file, MEMBERS_BYTES))
+
+
 def read_json(path: Path | str) -> Any:
     """The value in a JSON file."""
     return parse_json(read_regular_file(path, most=JSON_BYTES), path)
@@ -64,8 +86,9 @@ def parse_json(content: bytes | str, name: Path | str) -> Any:
     if len(data) > JSON_BYTES or data.count(b"{") + data.count(b"[") > JSON_CONTAINERS:
         raise FileFormatError(f"{name} is damaged: its {len(data):,} bytes of JSON are more than such a file has.")
     try:
-        value = json.loads(data)
-        if b"\\u" in data:
+        text = data.decode(json.detect_encoding(data))  # strictly: `json.loads` of bytes lets halves of pairs pass
+        value = json.loads(text)
+        if "\\u" in text:
             json.dumps(value, ensure_ascii=False).encode()  # half of a surrogate pair cannot be written as UTF-8
     except (ValueError, RecursionError) as error:
         raise FileFormatError(f"{name} is damaged: it is not JSON ({error or 'nested too deeply'}).") from error

@@ -5,8 +5,8 @@ zeros by the digest of the file as it was with them. A seal finds damage, not ma
 """
 
 import json
-import mmap
 from hashlib import sha256
+from io import BufferedIOBase, BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -18,33 +18,63 @@ MARK = b"dubium-sha256:"
 DIGITS = 64
 BLANK_SEAL = MARK.decode() + "0" * DIGITS
 LARGEST = 2**40
+PART = 2**22  # bytes of a file at a time
 SEAL, VALUES = "seal", "values"  # of a JSON file
 
 
 def seal_file(path: Path | str) -> None:
     """Write the digest into a file that has a blank seal."""
-    with Path(path).open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-        at = content.find(BLANK_SEAL.encode()) + len(MARK)
-        assert at >= len(MARK), f"{path} has no blank seal"
-        content[at : at + DIGITS] = sha256(content).hexdigest().encode()
+    with Path(path).open("r+b") as file:
+        at = find_mark(file)
+        assert at is not None, f"{path} has no blank seal"
+        digest = file_digest(file, at)
+        file.seek(at)
+        file.write(digest)
 
 
 def check_seal(path: Path | str) -> bool:
     """Raise `FileFormatError` if a file has a seal and is not, byte for byte, the one that was sealed.
 
+    The file is read in parts, and not mapped into memory: a map of a file that is cut meanwhile ends the process.
+
     Returns:
         Whether the file has a seal; older versions of dubium wrote none.
     """
     with open_regular_file(path, most=LARGEST) as file:
-        try:
-            content: mmap.mmap | bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (ValueError, OSError):  # an empty file, or a file system that cannot do it
-            content = file.read()
-    if content.find(MARK) < 0:
-        return False
-    if not is_sealed(content):
-        raise damage_of(path)
-    return True
+        at = find_mark(file)
+        if at is None:
+            return False
+        file.seek(at)
+        if file.read(DIGITS) != file_digest(file, at):
+            raise damage_of(path)
+        return True
+
+
+def find_mark(file: BufferedIOBase) -> int | None:
+    """Where the digits of a file's seal begin; None without one."""
+    file.seek(0)
+    begin, part = 0, file.read(PART)
+    while (at := part.find(MARK)) < 0:
+        more = file.read(PART)
+        if not more:
+            return None
+        kept = part[1 - len(MARK) :]  # the mark may lie across two parts
+        begin, part = begin + len(part) - len(kept), kept + more
+    return begin + at + len(MARK)
+
+
+def file_digest(file: BufferedIOBase, at: int) -> bytes:
+    """The digest of a file with zeros for the digits at a place, in hexadecimal digits."""
+    digest, left = sha256(), at
+    file.seek(0)
+    while left and (part := file.read(min(PART, left))):
+        digest.update(part)
+        left -= len(part)
+    digest.update(b"0" * DIGITS)
+    file.seek(at + DIGITS)
+    while part := file.read(PART):
+        digest.update(part)
+    return digest.hexdigest().encode()
 
 
 def damage_of(path: Path | str) -> FileFormatError:
@@ -55,16 +85,11 @@ def damage_of(path: Path | str) -> FileFormatError:
     )
 
 
-def is_sealed(content: bytes | mmap.mmap) -> bool:
+def is_sealed(content: bytes) -> bool:
     """Whether a file's bytes have a seal and are those that were sealed."""
-    at = content.find(MARK) + len(MARK)
-    written = content[at : at + DIGITS]
-    digest = sha256()
-    with memoryview(content) as view:
-        digest.update(view[:at])
-        digest.update(b"0" * DIGITS)
-        digest.update(view[at + DIGITS :])
-    return at >= len(MARK) and written == digest.hexdigest().encode()
+    file = BytesIO(content)
+    at = find_mark(file)
+    return at is not None and content[at : at + DIGITS] == file_digest(file, at)
 
 
 def write_sealed_json(path: Path | str, value: object) -> None:

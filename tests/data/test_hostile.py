@@ -26,6 +26,7 @@ from dubium.data.idx import read_idx
 from dubium.data.image_files import read_image
 from dubium.data.mat import read_mat
 from dubium.errors import FileFormatError
+from dubium.posteriors.files.weight_files import read_tensors
 from dubium.reading import open_regular_file, parse_json, read_json
 from tests.data.official import write_cifar_python, write_idx, write_svhn
 from tests.limits import GIB, IS_LINUX, assert_refused, call_apart
@@ -237,6 +238,26 @@ def test_a_small_archive_of_much_is_refused(tmp_path):
     assert_refused(lambda: load(tmp_path / "a.npz"), "a.npz", most=2**28)
 
 
+def list_of_members(path, count, *, wide):
+    """An archive of nothing but its list of members; `wide`: its size stands in the record of large archives alone."""
+    entry = struct.pack("<4s4B4HL2L5H2L", b"PK\1\2", 20, 0, 20, 0, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"x"
+    size, end = count * len(entry), b""
+    if wide:
+        end = struct.pack("<4sQ2H2L4Q", b"PK\6\6", 44, 45, 45, 0, 0, count, count, size, 0)
+        end += struct.pack("<4sLQL", b"PK\6\7", 0, size, 1)
+    announced = 0 if wide else size
+    path.write_bytes(entry * count + end + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 1, 1, announced, 0, 0))
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("ending", [".npz", ".pt"])
+def test_an_archive_of_a_million_members_is_refused(ending, wide, tmp_path):
+    path = tmp_path / f"a{ending}"
+    list_of_members(path, 10**6, wide=wide)
+    read = load if ending == ".npz" else read_tensors
+    assert_refused(lambda: read(path), path.name, seconds=2, most=2**27)  # 47 MB; they would take 400
+
+
 # idx, .mat
 
 
@@ -380,8 +401,23 @@ def test_a_member_that_is_a_link_or_huge_is_not_unpacked(kind, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+HALF_PAIR = '"\\ud800"'.encode("utf-16")
+
+
 @pytest.mark.parametrize(
-    "content", [b"[" * 10**5, b'{"a":' * 10**5, b'"\\ud800"', b"9" * 10**4, b"\xff", b"[]," * 10**7, b"", b"{"]
+    "content",
+    [
+        b"[" * 10**5,
+        b'{"a":' * 10**5,
+        b'"\\ud800"',
+        b'"\xed\xa0\x80"',
+        HALF_PAIR,
+        b"9" * 10**4,
+        b"\xff",
+        b"[]," * 10**7,
+        b"",
+        b"{",
+    ],
 )
 def test_json_of_any_kind_is_one_kind_of_error(content):
     with pytest.raises(FileFormatError, match=r"a\.json is damaged"):

@@ -1,6 +1,7 @@
 """Shards of results that are damaged, or that somebody else wrote."""
 
 import dataclasses
+import hashlib
 import json
 import os
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dubium import seals
 from dubium.errors import FileFormatError
 from dubium.report import write_page
 from dubium.run import open_results
@@ -255,3 +257,49 @@ def test_a_small_shard_of_a_huge_image_or_a_part_that_is_none_is_refused(size, s
     with open_shard(shard, ABOUT) as out:
         out.add(dataclasses.replace(good_rows()[0], image_height=height, image_width=width, seen=seen, regions=None))
     assert_refused(lambda: read_all(shard.parents[1]), "explained-00000", most=2**28)
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="processes are forked and measured as Linux does it")
+@pytest.mark.parametrize("name", ["path", "thumbnail", "advice", "regions"])
+@pytest.mark.parametrize("encoding", ["dictionary", "DELTA_BYTE_ARRAY"])
+def test_a_small_shard_of_one_long_text_for_many_rows_is_refused(name, encoding, shard):
+    rows, text = 300, "x" * 10**6  # 300 MB, in a file of some kB; it could as well be 300 GB
+    one = table_of_rows([dataclasses.replace(good_rows()[0], regions=(dataclasses.replace(REGION, kind=text),))])
+    columns = {column: pa.concat_arrays([one[column].combine_chunks()] * rows) for column in one.column_names}
+    if name != "regions":
+        columns[name] = pa.array([text if SCHEMA.field(name).type == pa.string() else text.encode()] * rows)
+        columns["regions"] = pa.nulls(rows, SCHEMA.field("regions").type)
+    changed = "regions.list.element.kind" if name == "regions" else name
+    how = {"use_dictionary": [changed]}
+    if encoding != "dictionary":
+        how = {"use_dictionary": False, "column_encoding": {changed: encoding}}
+    with pq.ParquetWriter(shard, SCHEMA, compression="zstd", **how) as writer:
+        writer.write_table(pa.table(columns, schema=SCHEMA))
+        writer.add_key_value_metadata({"dubium": json.dumps({"format": 1, **ABOUT, "skipped": []})})
+    del columns, one
+    assert shard.stat().st_size < 2**20
+    assert_refused(lambda: read_all(shard.parents[1]), "explained-00000", most=2**28)
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="processes are forked and measured as Linux does it")
+def test_a_shard_that_is_cut_while_it_is_checked_is_damaged(shard, monkeypatch):
+    def cut_and_begin():
+        os.truncate(shard, 100)
+        return hashlib.sha256()
+
+    monkeypatch.setattr(seals, "sha256", cut_and_begin)
+    assert_refused(lambda: open_results(shard.parents[1]), "explained-00000")  # mapped into memory, it ends the process
+
+
+@pytest.mark.parametrize("before", [0, 1, seals.PART - 20, seals.PART - 14, seals.PART - 1, seals.PART, 2 * seals.PART])
+def test_a_seal_is_found_wherever_it_lies(before, tmp_path):
+    content = b"a" * before + seals.BLANK_SEAL.encode() + b"z" * 100
+    (tmp_path / "a").write_bytes(content)
+    seals.seal_file(tmp_path / "a")
+    sealed = (tmp_path / "a").read_bytes()
+    assert sealed == content.replace(b"0" * seals.DIGITS, hashlib.sha256(content).hexdigest().encode())
+    assert check_seal(tmp_path / "a")
+    assert seals.is_sealed(sealed)
+    (tmp_path / "a").write_bytes(sealed[:-1])
+    with pytest.raises(FileFormatError, match="is damaged"):
+        check_seal(tmp_path / "a")

@@ -1,6 +1,7 @@
 """The explorer: visitors side by side, then rubbish; alive, correct, and bounded in memory."""
 
 import random
+import signal
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.web.explorer_server import explorer
@@ -13,7 +14,7 @@ def try_server(folder, visitors, requests):
     """What went wrong, or None, and what is to be counted."""
     place = folder / "server"
     place.mkdir(exist_ok=True)
-    with explorer(place) as server:
+    with explorer(place, end=signal.SIGTERM) as server:  # a run in the background has SIGINT ignored
         wrong = wrong_visits(server, visitors) + wrong_answers(server, requests)
         peak = server.peak_memory()
         if not server.is_alive():

@@ -9,14 +9,16 @@ Only the kinds of `FORMATS` are opened, whatever a file's name says: Pillow know
 import io
 from collections.abc import Iterable
 from glob import glob, has_magic
+from io import BufferedReader, BytesIO
 from pathlib import Path
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from dubium.data.image_headers import SIDEWAYS, check_header, orientation, upright
 from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.reading import open_regular_file
 
@@ -27,7 +29,6 @@ SIDE = 100_000  # pixels; masks of regions have a number for each column
 BYTES = 2**30  # of a file
 STRIP = 256  # rows to lay on white at a time
 TILE_SIDES = (322, 323)  # TIFF's tags of a tile's width and height
-ORIENTATION, SIDEWAYS = 0x0112, (5, 6, 7, 8)  # the tag of EXIF, and its values for images that are turned
 TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 
 
@@ -89,11 +90,10 @@ def open_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Image.Ima
     name = "the image" if isinstance(source, bytes) else str(source)
     try:
         stream = io.BytesIO(source) if isinstance(source, bytes) else open_regular_file(source, most=BYTES)
-        with stream, Image.open(stream, formats=FORMATS) as opened:
+        with stream, open_checked(stream) as opened:
             check_pixels(opened, name, pixels)
             opened.load()
-            ImageOps.exif_transpose(opened, in_place=True)
-            converted = convert_colours(opened)
+            converted = convert_colours(upright(opened))
             return converted.copy() if converted is opened else converted  # the open image goes with its file
     except FileFormatError:
         raise
@@ -105,11 +105,19 @@ def open_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Image.Ima
         raise FileFormatError(f"{name} is damaged or not an image ({error}).") from error
 
 
+def open_checked(stream: BufferedReader | BytesIO) -> Image.Image:
+    """Open an image without its pixels, after a look at what is beside them."""
+    check_header(stream)
+    return Image.open(stream, formats=FORMATS)
+
+
 def image_size(path: Path | str) -> tuple[int, int] | None:
     """Height and width of an image, upright, from its header alone; None where it cannot be read."""
     try:
-        with open_regular_file(path, most=BYTES) as stream, Image.open(stream, formats=FORMATS) as opened:
-            sideways = opened.getexif().get(ORIENTATION, 1) in SIDEWAYS
+        with open_regular_file(path, most=BYTES) as stream, open_checked(stream) as opened:
+            if opened.format == "PNG":
+                opened.load()  # its EXIF may come after the pixels
+            sideways = orientation(opened) in SIDEWAYS
             return (opened.width, opened.height) if sideways else (opened.height, opened.width)
     except Exception:  # damaged images raise nearly anything; they are named when they are read
         return None

@@ -16,7 +16,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from dubium.errors import FileFormatError
-from dubium.reading import open_regular_file
+from dubium.reading import open_archive, open_regular_file
 
 Arrays = dict[str, NDArray[np.generic]]
 LARGEST = 2**40  # bytes of a file
@@ -42,7 +42,7 @@ def read_npz_file(path: Path, names: Sequence[Sequence[str]]) -> tuple[list[str]
     with open_regular_file(path, most=LARGEST) as file:
         size = file.seek(0, 2)
         try:
-            with zipfile.ZipFile(file) as archive:
+            with open_archive(file) as archive:
                 members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
                 wanted = [next((name for name in some if name in members), None) for some in names]
                 left, arrays = max(EXPANDED, RATIO * size), Arrays()

@@ -21,9 +21,11 @@ GROUP = 2**31  # bytes of a row group: 32 MiB, and the maps of an image of 100 m
 NUMBERS = GROUP // 4
 IMAGE = 10**8  # pixels; no larger image is read
 COARSE = 2**26  # pixels of a map that is enlarged from the seen part to the whole image
-TEXTS = 2**28  # bytes of names and settings in a footer
+TEXTS = 2**28  # bytes of names and settings in a footer, and of texts in a row group
 REQUIRED = ("id", "prediction", "probs", "members", *KINDS, "height", "width")
 SECOND, THIRD = ("regions", "advice"), ("image_height", "image_width", "seen")  # columns that a format added
+TEXT_COLUMNS, REGION_KINDS = ("path", "thumbnail", "advice"), "regions.list.element.kind"
+LONGEST = max(map(len, KINDS))
 MAPS = tuple(f"map_{kind}" for kind in KINDS)
 NETWORKS = ("run", "factory", "architecture", "given")  # by which settings name a posterior
 WHOLE = ("versions", "settings", "posterior", "images", "classes", "input_shape", "skipped")
@@ -33,11 +35,13 @@ WHOLE = ("versions", "settings", "posterior", "images", "classes", "input_shape"
 def read_groups(file: Path, schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[pa.Table]:
     """The row groups of a shard that have rows, one at a time: pages verified, values checked."""
     try:
-        with open_regular_file(file, most=LARGEST) as source, open_parquet(source) as parquet:
-            check_layout(parquet, schema)
+        with open_regular_file(file, most=LARGEST) as source:
+            check_layout(open_parquet(source), schema)
+            parquet = open_parquet(source, read_dictionary=[*TEXT_COLUMNS, REGION_KINDS])
             for group in range(parquet.num_row_groups):
                 there = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
                 table = parquet.read_row_group(group, columns=there, use_threads=False)  # a group is small
+                table = expand_texts(table)
                 check_rows(table)
                 if len(table):
                     yield table
@@ -47,10 +51,29 @@ def read_groups(file: Path, schema: pa.Schema, columns: Sequence[str] | None) ->
         raise FileFormatError(f"{file} is damaged ({error!s:.300}). Delete it and run the command again.") from error
 
 
-def open_parquet(source: Any) -> pq.ParquetFile:
+def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:
     """An open file as Parquet; its page checksums are compared, where it has some."""
     limits = {"thrift_string_size_limit": TEXTS, "thrift_container_size_limit": 10**6}
-    return pq.ParquetFile(source, page_checksum_verification=True, **limits)
+    return pq.ParquetFile(source, page_checksum_verification=True, **limits, **options)
+
+
+def expand_texts(table: pa.Table) -> pa.Table:
+    """A table with texts where dictionaries of texts were read, if these are not too many bytes.
+
+    A dictionary has each text once: a file of 14 kB may say that a million rows have the same megabyte.
+    """
+    for name in (name for name in TEXT_COLUMNS if name in table.column_names):
+        column = table[name].combine_chunks()
+        lengths = pc.take(pc.binary_length(column.dictionary), column.indices)
+        size = pc.sum(lengths).as_py() or 0
+        if size > TEXTS:
+            raise ValueError(f"{name} of {size:,} bytes in a row group, more than results have")
+        table = table.set_column(table.column_names.index(name), name, column.cast(column.type.value_type))
+    if "regions" in table.column_names:
+        kinds = pc.struct_field(table["regions"].combine_chunks().flatten(), "kind").dictionary
+        if any(length > LONGEST for length in pc.binary_length(kinds).to_pylist()):
+            raise ValueError("a region that is not whole")
+    return table
 
 
 def check_layout(parquet: pq.ParquetFile, schema: pa.Schema) -> None:

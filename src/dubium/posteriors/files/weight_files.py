@@ -1,7 +1,6 @@
 """Weight files as deep ensembles, which are lists of networks (Lakshminarayanan et al., 2017, arXiv:1612.01474)."""
 
 import io
-import zipfile
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +14,7 @@ from dubium.models import Normalized
 from dubium.models.architectures import misfits
 from dubium.posteriors.files.architecture import Architecture, build_network
 from dubium.posteriors.files.record import FILE
-from dubium.reading import read_regular_file
+from dubium.reading import open_archive, read_regular_file
 from dubium.tensor_files import TENSOR_BYTES, parse_safetensors
 
 Numbers = float | Sequence[float]
@@ -132,7 +131,7 @@ def parse_pt_file(content: bytes, file: str | Path) -> dict[str, Tensor]:
 def check_expanded_size(content: bytes) -> None:
     """PyTorch stores tensors as they are; an archive that grows when it is read was made by somebody else."""
     if content[:2] == b"PK":
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        with open_archive(io.BytesIO(content)) as archive:
             expanded = sum(member.file_size for member in archive.infolist())
         if expanded > len(content):
             raise ValueError(f"it has {expanded:,} bytes once expanded.")
