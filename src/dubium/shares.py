@@ -16,10 +16,7 @@ def class_shares(logits: Logits) -> Shares:
 
     Float64 whatever comes in: the epistemic part is a small difference, and it costs nothing here.
     """
-    log_probs = logits.double().log_softmax(-1)
-    log_mean = log_probs.logsumexp(0) - math.log(len(logits))
-    total = -log_mean.exp() * log_mean
-    aleatoric = -(log_probs.exp() * log_probs).mean(0)
+    total, aleatoric = entropy_terms(logits.double().log_softmax(-1), samples_axis=0)
     if len(logits) == 1:  # nothing can disagree with itself, not even by a rounding error
         return torch.stack([aleatoric, aleatoric, torch.zeros_like(aleatoric)])
     aleatoric = torch.minimum(aleatoric, total)  # -p log p is concave: only rounding puts it above
@@ -33,9 +30,12 @@ class UncertaintyTarget:
     kinds: Sequence[Kind]
 
     def __call__(self, logits: Float[Tensor, "B S K"]) -> Scores:
-        log_probs = logits.log_softmax(-1)
-        log_mean = log_probs.logsumexp(1) - math.log(logits.shape[1])
-        total = -(log_mean.exp() * log_mean).sum(-1)
-        aleatoric = -(log_probs.exp() * log_probs).sum(-1).mean(1)
+        total, aleatoric = (terms.sum(-1) for terms in entropy_terms(logits.log_softmax(-1), samples_axis=1))
         by_kind = {"total": total, "aleatoric": aleatoric, "epistemic": total - aleatoric}
         return torch.stack([by_kind[kind] for kind in self.kinds], 1)
+
+
+def entropy_terms(log_probs: Tensor, samples_axis: int) -> tuple[Tensor, Tensor]:
+    """`-p log p` of the samples' mean probabilities, and the mean of the samples' `-p log p`: one number a class."""
+    log_mean = log_probs.logsumexp(samples_axis) - math.log(log_probs.shape[samples_axis])
+    return -log_mean.exp() * log_mean, -(log_probs.exp() * log_probs).mean(samples_axis)

@@ -14,23 +14,16 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
-from torch.nn.modules.pooling import _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd
 from torch.utils.hooks import RemovableHandle
 
 from dubium.attribution._autograd.nodes import is_copy, leads_around
+from dubium.attribution._bias_free import HOMOGENEOUS_LAYERS, LINEAR_LAYERS
 from dubium.attribution._implicit import ImplicitBiases
 from dubium.attribution._layouts import CHANNELS, CHANNELS_FIRST, DENSE, Layout, Layouts
 from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
 from dubium.posteriors.mc_dropout import FixedDropout
 from dubium.types import Images
-
-LINEAR = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d, nn.Linear)
-HOMOGENEOUS = (
-    *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.Identity, nn.Flatten, nn.Unflatten, nn.Upsample, nn.PixelShuffle),
-    *(_DropoutNd, _AdaptiveAvgPoolNd, _AdaptiveMaxPoolNd, _AvgPoolNd, _MaxPoolNd),
-)
 
 
 @dataclass(frozen=True)
@@ -77,7 +70,7 @@ class RecordedBiases:
 
     def add_known(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """A hook after layers whose bias is a parameter, or follows from some, or is none."""
-        dense, has_channels = isinstance(layer, nn.Linear), isinstance(layer, (*LINEAR, _BatchNorm))
+        dense, has_channels = isinstance(layer, nn.Linear), isinstance(layer, (*LINEAR_LAYERS, _BatchNorm))
         if isinstance(layer, Normalise):
             if out.requires_grad and len(out) == self.layouts.images:
                 self.standardised.append(Standardised(layer, args[0], out))
@@ -166,10 +159,10 @@ def closed_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
         module = waiting.pop()
         has_operations = has_operations or bool(module._forward_hooks or module._forward_pre_hooks)  # a user's
         base = torch_class(type(module))  # type: ignore[arg-type]
-        is_linear = base is not None and issubclass(base, (*LINEAR, _BatchNorm))
+        is_linear = base is not None and issubclass(base, (*LINEAR_LAYERS, _BatchNorm))
         children = [] if is_linear else list(module.children())
         if not children and (module is not network or base is not None):
-            is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS)
+            is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
             is_ours = type(module) in (Normalise, FixedDropout)  # once more, the latter would have another mask
             closed[module] = is_linear or is_homogeneous or is_ours
         else:

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dubium.attribution._bias_free import BIAS_FREE_OPERATIONS
 from dubium.attribution._budget import (
     BACKWARD_FEATURES,
     FEATURE_FACTOR,
@@ -33,14 +34,6 @@ from dubium.types import Images, Target
 
 IS_REPEATED: ContextVar[bool] = ContextVar("is_repeated", default=False)
 """Whether a pass runs that repeats another to check it: its operations are not counted."""
-
-WITHOUT_BIAS = frozenset(
-    (
-        "convolution relu relu_ native_batch_norm max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d mean sum add "
-        "add_ addmm mm clone copy_ _to_copy cat stack constant_pad_nd upsample_bilinear2d empty empty_like"
-    ).split()
-)
-"""Operations of torch's that have no implicit bias, or one that is a parameter."""
 
 
 @contextmanager
@@ -115,7 +108,7 @@ class OutputSizes(TorchDispatchMode):
         if IS_REPEATED.get():
             return out
         given = {value.untyped_storage()._cdata for value in dense_tensors(args)}
-        has_bias = getattr(func, "overloadpacket", func).__name__ not in WITHOUT_BIAS
+        has_bias = getattr(func, "overloadpacket", func).__name__ not in BIAS_FREE_OPERATIONS
         for value in dense_tensors(out):
             if value.untyped_storage()._cdata not in given:
                 self.sizes += [value.nbytes] * (2 if has_bias else 1)

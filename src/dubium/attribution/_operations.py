@@ -11,35 +11,8 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from dubium.attribution._bias_free import ADDITIVE_FUNCTIONS, BILINEAR_FUNCTIONS, HOMOGENEOUS_FUNCTIONS
 from dubium.attribution._implicit import Call, NoForwardModeError, flatten_tensors, implicit_biases, replace_infinity
-
-HOMOGENEOUS = frozenset(
-    (
-        "abs adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d alias amax amin avg_pool1d avg_pool2d "
-        "broadcast_to chunk clone contiguous detach diagonal dropout dropout2d expand expand_as "
-        "feature_alpha_dropout flatten flip float fold gather index_select interpolate leaky_relu leaky_relu_ "
-        "max_pool1d max_pool2d mean movedim moveaxis mT narrow neg negative pad permute pixel_shuffle "
-        "pixel_unshuffle prelu ravel relu relu_ repeat repeat_interleave reshape reshape_as roll rot90 select "
-        "split split_with_sizes squeeze squeeze_ sum swapaxes swapdims t take_along_dim tile to transpose tril "
-        "triu type_as unbind unflatten unfold unsqueeze unsqueeze_ upsample view view_as __getitem__ __neg__ "
-        "__get__ double half bfloat16 requires_grad_ __len__ _max_pool2d rearrange"
-    ).split()
-)
-"""Functions without a bias, whatever their inputs. They are listed because rounding would give them a small bias, which
-rescaling would amplify. `pad` is of zeros, unless it is given a value."""
-
-ADDITIVE = frozenset(
-    "add add_ sub sub_ __add__ __iadd__ __sub__ __isub__ __radd__ __rsub__ rsub cat concat stack".split()
-)
-"""Functions without a bias if all of their inputs depend on the image."""
-
-BILINEAR = frozenset(
-    (
-        "mul mul_ multiply __mul__ __imul__ __rmul__ matmul __matmul__ __rmatmul__ bmm mm einsum linear conv1d "
-        "conv2d conv3d conv_transpose2d"
-    ).split()
-)
-"""Functions without a bias if one of their two factors depends on the image, and nothing is added."""
 
 
 class OperationRecorder(TorchFunctionMode):
@@ -96,7 +69,7 @@ class OperationRecorder(TorchFunctionMode):
         name = getattr(function, "__name__", "")
         if self.depth or not torch.is_grad_enabled():
             return function(*args, **kwargs)
-        if name in HOMOGENEOUS and "value" not in kwargs:
+        if name in HOMOGENEOUS_FUNCTIONS and "value" not in kwargs:
             out = function(*args, **kwargs)
             self.follow(name, args, out)
             return out
@@ -113,7 +86,7 @@ class OperationRecorder(TorchFunctionMode):
         result = args[0] if out is None else out  # `x[i] = y` gives nothing, and changes its first input
         if not any(value.requires_grad and self.wanted(value) for value in flatten_tensors(result)):
             return out
-        if name in BILINEAR and len(inputs) == len(dependent) == 2:  # no derivative: it is twice the product
+        if name in BILINEAR_FUNCTIONS and len(inputs) == len(dependent) == 2:  # no derivative: it is twice the product
             self.record(result, -replace_infinity(result.detach()))
             return out
         call = Call(function, args, kwargs, dependent, returns_nothing=out is None)
@@ -151,12 +124,12 @@ def is_linear(
     name: str, inputs: Sequence[Tensor], dependent: Sequence[Tensor], args: Sequence[Any], kwargs: dict[str, Any]
 ) -> bool:
     """Whether a function is linear in what depends on the image, and adds nothing."""
-    if name in ADDITIVE:
+    if name in ADDITIVE_FUNCTIONS:
         first = args[0] if args else kwargs.get("tensors")
         by_name = [kwargs[word] for word in ("input", "other") if word in kwargs]
         operands = first if isinstance(first, list | tuple) else [*args[:2], *by_name]
         return all(isinstance(operand, Tensor) and operand.requires_grad for operand in operands)
-    if name in BILINEAR:
+    if name in BILINEAR_FUNCTIONS:
         return len(dependent) == 1 and (len(inputs) < 3 or name == "einsum")
     if name in ("div", "div_", "true_divide", "__truediv__", "__itruediv__"):
         dividend = args[0] if args else kwargs.get("input")
