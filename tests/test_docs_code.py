@@ -1,6 +1,7 @@
 """The Python of README and docs runs, from top to bottom of each page."""
 
 import importlib.util
+import warnings
 
 import matplotlib
 import pytest
@@ -12,7 +13,12 @@ from dubium.models import cnn
 from tests.doc_blocks import PAGES, fenced_blocks, page_name
 from tests.posteriors import third_party  # noqa: F401 (torchvision imports beside a CPU build of torch)
 
-NEEDS = {"docs/how-to/hugging-face.md": ("timm", "transformers"), "docs/how-to/causes.md": ("scipy",)}
+NEEDS = {
+    "docs/how-to/hugging-face.md": ("timm", "transformers"),
+    "docs/how-to/training-boards.md": ("lightning", "tensorboard"),
+    "docs/how-to/causes.md": ("scipy",),
+}
+OF_CHECK = {"timm", "lightning"}  # libraries that only `make check` installs
 SLOW = {"docs/how-to/cluster.md", "docs/scale.md"}  # they start a cluster
 
 
@@ -52,7 +58,7 @@ PREPARE = {
 
 def with_marks(page):
     name = page_name(page)
-    marks = [pytest.mark.slow] if name in SLOW else [pytest.mark.libraries] if "timm" in NEEDS.get(name, ()) else []
+    marks = [pytest.mark.slow] if name in SLOW else [pytest.mark.libraries] if OF_CHECK & {*NEEDS.get(name, ())} else []
     return pytest.param(page, marks=marks, id=name)
 
 
@@ -66,8 +72,11 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     matplotlib.use("Agg")
     torch.manual_seed(0)
     names = {"__name__": "page", **PREPARE.get(name, dict)()}
-    for block in fenced_blocks(page, ["python"]):
-        exec(compile(block, name, "exec"), names)
+    with warnings.catch_warnings():
+        if OF_CHECK & {*NEEDS.get(name, ())}:
+            warnings.simplefilter("ignore")  # of these libraries about each other
+        for block in fenced_blocks(page, ["python"]):
+            exec(compile(block, name, "exec"), names)
 
 
 def test_every_how_to_has_code():

@@ -1,10 +1,12 @@
 """SWAG, Laplace, SGHMC and variational inference against closed forms and against the libraries themselves."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
-from dubium.errors import DivergedError, NetworkStateError, OptionError, PosteriorError, PosteriorTypeError
+from dubium.errors import DivergedError, NetworkStateError, OptionError, OutputError, PosteriorError, PosteriorTypeError
 from dubium.posteriors import SWAG, Gaussian, WeightSamples, as_posterior, fit_laplace, mean_field_vi, sghmc
 from dubium.posteriors.swag import measure_batch_norm
 from tests.posteriors.cases import SIZE, batches, cnn, fitted_laplace, nudged
@@ -161,6 +163,28 @@ def test_fit_laplace_draws_around_the_network():
     torch.testing.assert_close(draws(posterior, "7.bias"), network[7].bias.detach().expand(3, 3), atol=1e-3, rtol=0)
     tuned = fit_laplace(network, batches(), hessian_structure="diag", samples=3)
     assert draws(tuned, "7.bias").std(0).min() > 1e-3
+
+
+def test_fit_laplace_takes_the_logits_of_an_output_as_hugging_face_has_it():
+    imported("laplace")
+
+    class Output(nn.Module):
+        def __init__(self, network, wrap):
+            super().__init__()
+            self.network, self.wrap = network, wrap
+
+        def forward(self, x):
+            return self.wrap(self.network(x))
+
+    torch.manual_seed(0)
+    network, options = cnn(), {"hessian_structure": "diag", "prior_precision": 1.0, "samples": 3}
+    plain = fit_laplace(network, batches(), **options)
+    x = batches()[0][0]
+    for wrap in (lambda logits: {"logits": logits}, lambda logits: SimpleNamespace(logits=logits)):
+        for mine, expected in zip(fit_laplace(Output(network, wrap), batches(), **options), plain, strict=True):
+            torch.testing.assert_close(mine(x), expected(x))
+    with pytest.raises(OutputError, match="a tuple without logits"):
+        fit_laplace(Output(network, lambda logits: (logits, 1)), batches(), **options)
 
 
 def blank():

@@ -6,6 +6,7 @@ from PIL import Image
 
 from dubium.errors import FileFormatError
 from dubium.report.evaluation import write_evaluation_page
+from dubium.report.interval_chart import interval_chart
 
 
 @pytest.fixture
@@ -27,9 +28,9 @@ def folder(tmp_path):
 
 def test_the_page_has_the_numbers_the_differences_and_the_figures_inside(folder):
     text = write_evaluation_page(folder).read_text()
-    assert "0.553 [0.5, 0.6]" in text
+    assert "0.553 [0.500, 0.600]" in text
     assert "grad − random" in text
-    assert "0.25 [0.1, 0.4]" in text
+    assert "0.250 [0.100, 0.400]" in text
     assert "2 images were left out" in text
     assert "&lt;random&gt;" in text
     assert base64.b64encode((folder / "boxes.png").read_bytes()).decode() in text
@@ -50,9 +51,25 @@ def test_every_metric_has_a_chart_with_its_meaning_and_which_way_is_better(folde
     (folder / "summary.json").write_text(json.dumps(summary))
     Image.new("RGB", (4, 4), "blue").save(folder / "anomaly-grad.png")
     text = write_evaluation_page(folder).read_text()
-    assert text.count('<section class="panel"><h3>') == 2
+    assert text.count('<section class="panel"><h3>') == 4  # two charts, two figures
     assert "Is a patch found that was pasted into the image? 3 images. 3 networks." in text
     assert "Overlap of the guess and the place, over their union. Higher is better." in text
     assert "iou: grad 0.553; &lt;random&gt; 0.553; local-contrast 0.0123." in text
     assert "1 of 1 are significant" in text
-    assert text.index('alt="boxes"') < text.index('<div class="plots figures">') < text.index('alt="anomaly-grad"')
+    overall, each = text.split('<div class="plots figures">')
+    assert 'alt="Where the patch was pasted, and where each method guesses it"' in overall
+    assert '<h3>grad</h3><img class="figure"' in each
+
+
+def test_a_figure_of_a_users_method_has_its_name_as_it_was_typed(folder):
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["results"]["mine:occlude:patch=7"] = summary["results"]["grad"]
+    (folder / "summary.json").write_text(json.dumps(summary))
+    Image.new("RGB", (4, 4), "blue").save(folder / "anomaly-mine_occlude_patch=7.png")
+    assert "<h3>mine:occlude:patch=7</h3>" in write_evaluation_page(folder).read_text()
+
+
+def test_values_that_are_all_the_same_have_one_label_in_the_middle():
+    chart = interval_chart([(name, {"value": 1.0, "low": 1.0, "high": 1.0}, False) for name in "ab"], "accuracy")
+    assert chart.count(">1.00</text>") == 3  # of each row, and of the axis
+    assert 'text-anchor="middle">1.00</text>' in chart

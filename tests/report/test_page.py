@@ -104,6 +104,18 @@ def test_all_there_is_to_know_is_on_the_page_without_a_script(out):
     assert "prefers-color-scheme: dark" in text
 
 
+def test_links_in_the_header_lead_to_the_sections(out):
+    page = Parsed(write_page(out / "a").read_text())
+    links = [attrs["href"] for attrs in page.named("a") if not attrs["href"].startswith("#image-")]
+    sections = [f"#{attrs['id']}" for attrs in page.named("h2")]
+    assert links == sections
+    assert {"#summary", "#what-to-do", "#gallery", "#made"} <= set(links)
+
+
+def test_results_print_how_many_they_are(out):
+    assert repr(open_results(out / "a")) == f"Results('{out / 'a'}': 20 images, 5 explained)"
+
+
 def test_class_names_are_text_not_markup(out):
     text = write_page(out / "a").read_text()
     assert "&lt;cat&gt;" in text

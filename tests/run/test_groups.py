@@ -95,6 +95,9 @@ def test_a_run_is_grouped_the_same_way_every_time(out):
     assert f"drawn again: {first.stability:.2f} (1: always the same" in text
     assert "<cat>" not in text
     assert text.count("<section") == min(len(first.groups), causes.SHOWN) > 0
+    example = first.groups[0].ids[0]
+    assert "href=" not in text
+    assert f'<a href="#image-{example}"><img' in causes_section(results, "epistemic", str, [example])
 
 
 def test_without_scipy_the_page_says_how_to_have_groups(out, monkeypatch):

@@ -114,6 +114,18 @@ def test_on_a_phone_the_result_comes_first_and_nothing_sticks_out(page):
     page.set_viewport_size({"width": 1280, "height": 1400})
 
 
+def test_fingers_find_what_can_be_touched(page):
+    browser = page.context.browser
+    phone = browser.new_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    phone.goto(page.url)
+    phone.wait_for_selector("#completeness", timeout=PATIENCE)
+    for kind in ("button", "input[type=range]", "input[type=number]"):
+        found = [touched.bounding_box() for touched in phone.locator(f"{kind}:visible").all()]
+        assert len(found) > 3
+        assert all(box["height"] >= 40 for box in found), kind
+    phone.close()
+
+
 def test_on_a_phone_a_link_leads_to_the_images(page):
     page.set_viewport_size({"width": 390, "height": 844})
     page.locator("#header a").click()

@@ -75,6 +75,16 @@ def test_the_views_say_scores_sum_and_votes(out):
     assert map_view(item, array, "epistemic", 0.5) != map_view(item, array, "epistemic", 0.9)
 
 
+def test_a_map_without_a_value_above_zero_is_said_to_be_so(out):
+    session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
+    item, flat = session.pictures[0], np.full((12, 12), -1.0, np.float32)
+    assert "epistemic: no pixel raises it" in map_view(item, flat, "epistemic", 0.5)
+    maps = {"total": torch.ones(1, 12, 12), "epistemic": -torch.ones(1, 12, 12)}
+    row = kinds_row(item, "mine", maps, session.preprocessing, 0.0)
+    assert "<figcaption>total</figcaption>" in row
+    assert "<figcaption>epistemic: no pixel raises it</figcaption>" in row
+
+
 def test_code_is_not_run_because_results_say_so(out, tmp_path):
     named = {"factory": "tests.piles:networks"}, {"dataset": str(out / "images.npz")}
     explain_dataset(open_work(Settings(*named, top=2, input_shape=(1, 12, 12))), tmp_path)

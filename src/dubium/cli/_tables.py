@@ -1,6 +1,7 @@
 """Results in the terminal: tables, JSON, and the files that were skipped."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from dubium.run import Results, Row, Work
 
 MOST_LISTED = 10  # images or files in the terminal
+MOST_VOTES, SHORT_NAME = 9, 3  # votes that are listed one by one, and the letters of their names
 
 
 def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED) -> None:
@@ -35,16 +37,26 @@ def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED
     for row in results.most_uncertain(kind, count, pictures=False):
         label = "" if row.label is None else class_name(names, row.label)
         mark = "" if row.label is None else "green" if row.label == row.prediction else "red"
-        votes = " ".join(class_name(names, int(k)) for k in row.members.argmax(1)[:9])
         table.add_row(
             f"#{row.id}" if row.path is None else shown_path(row.path, named),
             class_name(names, row.prediction),
             f"{(sure := row.probs[row.prediction]):.{int(0 < sure < 0.01)}%}",
             f"[{mark}]{label}[/{mark}]" if mark else label,
             *(f"{score:.3f}" for score in row.scores().values()),
-            votes + (" …" if len(row.members) > 9 else ""),
+            votes_text([class_name(names, int(k)) for k in row.members.argmax(1)]),
         )
     Console().print(table)
+
+
+def votes_text(votes: Sequence[str]) -> str:
+    """Each network's vote; where there are many, or their words are long, how often each class was voted for.
+
+    >>> votes_text(["7", "5", "7"]), votes_text(["bear", "whale", "whale"])
+    ('7 5 7', 'whale x2, bear')
+    """
+    if len(votes) <= MOST_VOTES and max(map(len, votes)) <= SHORT_NAME:
+        return " ".join(votes)
+    return ", ".join(name + f" x{count}" * (count > 1) for name, count in Counter(votes).most_common())
 
 
 def shown_path(path: str, named: Sequence[str]) -> str:

@@ -86,7 +86,7 @@ def compare(
     sides, chosen = (run_a, run_b), [o.method_and_options(text) for text in (texts[0], texts[-1])]
     both = posterior, weights, mean, std, network_output, data_config
     for_b = posterior_b, weights_b, mean_b, std_b, network_output_b, data_config_b
-    works, folders = list["Work | None"](), list[Path]()
+    works, folders, sizes = list["Work | None"](), list[Path](), set[tuple[int, ...]]()
     for place, side in enumerate(sides):
         if side is not None and has_results(side):
             works.append(None)
@@ -106,8 +106,9 @@ def compare(
                 classes=o.split_words([names]) if names else None, memory=memory, batch=batch, threads=threads,
             )  # fmt: skip
             opened = open_work(settings)  # a mistake in the second is reported before the first is run
-            if opened.about["size_taken"] and not json:
+            if opened.about["size_taken"] and not json and tuple(opened.about["input_shape"]) not in sizes:
                 say_size_taken(opened)
+            sizes.add(tuple(opened.about["input_shape"]))
             works.append(opened)
             folders.append(out / "ab"[place])
     if estimate:

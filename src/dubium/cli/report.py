@@ -23,9 +23,11 @@ def report(
 ) -> None:
     """Build the page of a run again, from its results alone."""
     from dubium.cli._progress import stage_bars
+    from dubium.registry import AUTO
     from dubium.report import write_page, write_pngs
     from dubium.report.evaluation import is_evaluation, write_evaluation_page
     from dubium.run import open_results
+    from dubium.run.store import has_results
 
     if is_evaluation(out):
         with own_folder(out):
@@ -33,6 +35,8 @@ def report(
         print_json({"page": str(page)}) if json else print(page)
         return
     results = open_results(out)
+    if beside is None and has_results(out / AUTO):  # the demo's second method
+        beside = out / AUTO
     with own_folder(out), stage_bars(quiet=json) as progress:
         page = write_page(out, gallery=gallery, title=title, smooth=smooth, beside=beside)
         pictures = list[str]()

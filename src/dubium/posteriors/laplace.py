@@ -1,9 +1,12 @@
 """Laplace approximations (Daxberger et al., 2021, arXiv:2106.14806) of the last layer or of all, by laplace-torch."""
 
 import warnings
+from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
+from dubium.errors import OutputError
 from dubium.posteriors.adapters.laplace import from_laplace
 from dubium.posteriors.batches import Batches, training_batches
 from dubium.posteriors.extras import require
@@ -23,7 +26,7 @@ def fit_laplace(
     """Fit a Laplace approximation to a trained network, and draw networks from it.
 
     Args:
-        network: trained; it is not changed.
+        network: trained; it is not changed. Its output is logits (B, K), or has them as `logits`.
         batches: of the training data, (images, labels); they are read several times.
         subset_of_weights: "last_layer" or "all".
         hessian_structure: "kron", "diag", "full" (small networks) or "lowrank".
@@ -38,6 +41,8 @@ def fit_laplace(
     if any(original.requires_grad for original in network.parameters()):  # none: loaded for prediction alone
         for parameter, original in zip(copy.parameters(), network.parameters(), strict=True):
             parameter.requires_grad_(original.requires_grad)
+    data = training_batches(batches, network)
+    copy = logits_network(copy, next(iter(data))[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its own imports, and about predictions that are not made here
         laplace = library.Laplace(
@@ -47,7 +52,38 @@ def fit_laplace(
             hessian_structure=hessian_structure,
             prior_precision=prior_precision or 1.0,
         )
-        laplace.fit(training_batches(batches, network))
+        laplace.fit(data)
         if prior_precision is None:
             laplace.optimize_prior_precision(pred_type="nn", method="marglik", prior_structure="scalar")
     return from_laplace(laplace, samples, seed)
+
+
+class LogitsOfOutput(nn.Module):
+    """A network that gives the `logits` of another's output, as Hugging Face's classifiers have them."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.train(network.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = output_logits(self.network(x))
+        return logits
+
+
+def logits_network(network: nn.Module, x: Tensor) -> nn.Module:
+    """The network itself if its output is a tensor, else one that gives its `logits`."""
+    with torch.no_grad():
+        output = network(x[:1])
+    if isinstance(output, Tensor):
+        return network
+    if not isinstance(output_logits(output), Tensor):
+        raise OutputError(
+            f"The network's output is a {type(output).__name__} without logits. Laplace needs logits (B, K): wrap the "
+            "network in a module that returns them alone."
+        )
+    return LogitsOfOutput(network)
+
+
+def output_logits(output: Any) -> Any:
+    return output.get("logits") if isinstance(output, dict) else getattr(output, "logits", None)

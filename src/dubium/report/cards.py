@@ -36,7 +36,7 @@ FADE = (
     f'value="{OPACITY}"></label>'
 )
 MISTAKES = '<label><input type="checkbox" id="mistakes"> mistakes only</label>'
-SCALE = '<span class="scale">less <i></i> more doubt comes from here</span>'
+SCALE = '<span class="scale">less <i></i> more doubt</span>'
 CONTRAST_SCALE = '<span class="scale two">contrast: aleatoric <i></i> epistemic</span>'
 CONTRAST = (
     "The contrast shows where one kind has more of its doubt than the other, and how much of the two maps is the same "

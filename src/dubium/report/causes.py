@@ -1,7 +1,7 @@
 """Recurrent causes of doubt on the page: each group by its numbers and its examples."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from html import escape
 
 import numpy as np
@@ -21,8 +21,12 @@ UNSTABLE = 0.6
 Namer = Callable[[int], str]
 
 
-def causes_section(results: Results, kind: str, name: Namer) -> str:
-    """The section; nothing where no images are alike, and how to have it where SciPy is missing."""
+def causes_section(results: Results, kind: str, name: Namer, linked: Collection[int] = ()) -> str:
+    """The section; nothing where no images are alike, and how to have it where SciPy is missing.
+
+    Args:
+        linked: images that have a card on the page, which their examples lead to.
+    """
     if results.explained_count() < ENOUGH:
         return ""
     try:
@@ -34,7 +38,7 @@ def causes_section(results: Results, kind: str, name: Namer) -> str:
     shown = found.groups[:SHOWN]
     wanted = {index for group in shown for index in group.ids}
     rows = {row.id: row for row in results.rows(results.explained) if row.id in wanted}
-    panels = "".join(group_panel(group, rows, kind, name) for group in shown)
+    panels = "".join(group_panel(group, rows, kind, name, linked) for group in shown)
     return (
         f'<h2 id="causes">Recurrent causes of doubt</h2><p class="lead">{escape(causes_lead(found))}</p>'
         f'<div class="plots">{panels}</div>'
@@ -44,22 +48,26 @@ def causes_section(results: Results, kind: str, name: Namer) -> str:
 def causes_lead(found: Groups) -> str:
     """What the groups are, and how far to trust them."""
     count, others = len(found.groups), found.others
-    text = f"{count} group{'s' * (count != 1)} of images that are doubtful between the same classes at the same place, "
-    text += "the one where the group has more of its doubt than all images together. "
+    text = f"{count} group{'s' * (count != 1)} of images that are doubtful between the same two classes, at the same "
+    text += "place: where a group has more of its doubt than the other images have. "
     text += f"{others:,} image{'s are' if others != 1 else ' is'} in no group. " if others else ""
     text += (
-        f"How stable the groups are when images are drawn again: {found.stability:.2f} (1: always the same, 0: as by "
+        f"Stability, when images are drawn again: {found.stability:.2f} (1: always the same groups, 0: as by chance; "
     )
-    text += f"chance; adjusted Rand index over {DRAWS} draws)."
+    text += f"adjusted Rand index over {DRAWS} draws)."
     return text + (f" The {SHOWN} largest are shown." if count > SHOWN else "")
 
 
-def group_panel(group: Group, rows: Mapping[int, Row], kind: str, name: Namer) -> str:
+def example_html(row: Row, kind: str, is_linked: bool) -> str:
+    """One of a group's images under its map, which leads to its card where the page has one."""
+    element = img_element(row_overlay(row, kind), f"{kind.capitalize()} map of image {row.id}")
+    return f'<a href="#image-{row.id}">{element}</a>' if is_linked else element
+
+
+def group_panel(group: Group, rows: Mapping[int, Row], kind: str, name: Namer, linked: Collection[int]) -> str:
     """One group: its name, its numbers, its advice, and the images nearest to its middle."""
     members = [rows[index] for index in group.ids]
-    elements = "".join(
-        img_element(row_overlay(row, kind), f"{kind.capitalize()} map of image {row.id}") for row in members[:EXAMPLES]
-    )
+    elements = "".join(example_html(row, kind, row.id in linked) for row in members[:EXAMPLES])
     advice, votes = Counter(row.full_advice() for row in members).most_common(1)[0]
     words = f"{votes} of {len(members)}: {advice.title[0].lower()}{advice.title[1:]}"
     return (

@@ -130,7 +130,9 @@ def comparison_page(
             (f"{kind} scores: rank correlation", f"{value:.2f}") for kind, value in agreement.scores.items()
         ] + facts
         facts = [("same prediction", f"{agreement.same_prediction:.1%}".replace("%", " %")), *facts]
-        parts.append(f'<h2>All images</h2><div class="plots">{"".join(difference_panels(bars, first, second))}</div>')
+        parts.append(
+            f'<h2>All images</h2><div class="plots four">{"".join(difference_panels(bars, first, second))}</div>'
+        )
     if cards:
         words = "Each map has a scale of its own. A class's mean probability is a bar, each network's a tick."
         parts.append(gallery_html(cards, f"{words} {CONTRAST}"))
@@ -156,7 +158,9 @@ def mean_score_panel(kind: str, names: tuple[str, str], summaries: tuple[RunSumm
 
 
 def accuracy_panel(names: tuple[str, str], summaries: tuple[RunSummary, RunSummary]) -> str:
-    rows = [(name, s.accuracy or 0.0, f"{s.accuracy or 0.0:.1%}") for name, s in zip(names, summaries, strict=True)]
+    rows = [
+        (name, s.accuracy or 0.0, f"{100 * (s.accuracy or 0):.1f} %") for name, s in zip(names, summaries, strict=True)
+    ]
     return panel_html("Right answers", "Share of the labelled images.", horizontal_bars(rows, "Right answers", "total"))
 
 

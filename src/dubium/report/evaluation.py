@@ -10,12 +10,13 @@ from typing import Any
 from dubium.data.samples import GIVEN
 from dubium.errors import FileFormatError
 from dubium.evaluation.overview import is_control
+from dubium.evaluation.shards import file_name
 from dubium.evaluation.summary import read_summary
 from dubium.figures import three_digits
 from dubium.files import write_atomically
 from dubium.reading import read_regular_file
 from dubium.report.interval_chart import interval_chart
-from dubium.report.page import FILE, html_document, page_header
+from dubium.report.page import FILE, html_document, jump_links, page_header
 from dubium.report.summary import panel_html
 
 SUMMARY = "summary.json"
@@ -44,6 +45,14 @@ MEANINGS = {
 }
 """Of metrics whose name does not say it, by the name's first part."""
 
+FIGURES = {
+    "urr": "Doubt that is left while the blamed pixels are blurred",
+    "boxes": "Where the patch was pasted, and where each method guesses it",
+    "removal": "Doubt that is left while pixels are taken away",
+    "cascade": "How like itself a map is when layers are randomised",
+}
+"""Titles of figures about all methods."""
+
 
 def is_evaluation(folder: Path | str) -> bool:
     return (Path(folder) / SUMMARY).is_file()
@@ -62,7 +71,7 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
         compared = summary["comparisons"]
         body = [
             page_header(title, escape(lead_about_methods(summary)), []),
-            "<main><h2>Results</h2>",
+            '<main><h2 id="results">Results</h2>',
             f'<div class="plots">{"".join(metric_panel(summary, name) for name in shown_metrics(summary))}</div>',
             "".join(f"<p>{escape(str(note))}</p>" for note in summary["notes"]),
             details_html("All numbers", html_table(["", *metric_names(summary)], result_cells(summary))),
@@ -71,8 +80,8 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
                 f"significant (p < {LEVEL} after Holm's correction)",
                 html_table(["metric", "", "difference", "p (Holm)", "effect"], map(comparison_cells, compared)),
             ),
-            "<h2>Figures</h2>",
-            figures_html(folder, summary["protocol"]),
+            '<h2 id="figures">Figures</h2>',
+            figures_html(folder, summary),
             details_html("Settings and versions", f"<pre>{escape(settings_text(summary))}</pre>"),
             "</main>",
         ]
@@ -82,7 +91,7 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
         raise FileFormatError(
             f"{folder / SUMMARY} is damaged, or not of dubium evaluate ({type(error).__name__}: {error})."
         ) from error
-    write_atomically(folder / FILE, html_document(title, "".join(body)))
+    write_atomically(folder / FILE, html_document(title, jump_links("".join(body))))
     return folder / FILE
 
 
@@ -160,20 +169,21 @@ def html_table(head: Sequence[str], rows: Any) -> str:
     return f'<div style="overflow-x:auto"><table><thead>{line(head, "th")}</thead><tbody>{body}</tbody></table></div>'
 
 
-def figures_html(folder: Path, protocol: str) -> str:
+def figures_html(folder: Path, summary: Mapping[str, Any]) -> str:
     """The folder's figures: those about all methods, then those of each, two beside each other."""
+    start, labels = f"{summary['protocol']}-", {file_name(label): label for label in summary["results"]}
     files = [path for path in sorted(folder.glob("*.png")) if not path.is_symlink()]
-    single = [path for path in files if path.stem.startswith(f"{protocol}-")]
-    overall = "".join(png_element(path) for path in files if path not in single)
-    panels = "".join(f'<section class="panel">{png_element(path)}</section>' for path in single)
+    single = [path for path in files if path.stem.startswith(start)]
+    overall = "".join(png_panel(path, FIGURES.get(path.stem, path.stem)) for path in files if path not in single)
+    names = [path.stem.removeprefix(start) for path in single]
+    panels = "".join(png_panel(path, labels.get(name, name)) for path, name in zip(single, names, strict=True))
     return overall + (f'<div class="plots figures">{panels}</div>' if panels else "")
 
 
-def png_element(path: Path) -> str:
-    """A figure of the folder itself: a link may lead to any file of the reader's."""
+def png_panel(path: Path, title: str) -> str:
+    """A figure of the folder itself, not of where a link leads to: that may be any file of the reader's."""
     content = read_regular_file(path, most=FIGURE)
     if not content.startswith(b"\x89PNG\r\n\x1a\n"):
         raise FileFormatError(f"{path} is damaged, or not a PNG. Draw it again with the same `dubium evaluate`.")
-    data, name = b64encode(content).decode(), escape(path.stem)
-    picture = f'<img src="data:image/png;base64,{data}" alt="{name}" style="max-width:100%;background:white">'
-    return f"<figure>{picture}<figcaption>{name}</figcaption></figure>"
+    picture = f'<img class="figure" src="data:image/png;base64,{b64encode(content).decode()}" alt="{escape(title)}">'
+    return f'<section class="panel"><h3>{escape(title)}</h3>{picture}</section>'

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from dubium.figures import three_digits
-from dubium.report.summary import WIDTH, shorten, svg_element, svg_line, svg_text
+from dubium.report.summary import WIDTH, shorten, svg_element, svg_line, svg_text, text_width
 
-NAMES, VALUES, LINE = 122, 62, 22  # pixels: of names, of values, of a line's height
+VALUES, LINE = 62, 22  # pixels: of values, of a line's height
 
 
 def interval_chart(rows: Sequence[tuple[str, Mapping[str, float], bool]], label: str) -> str:
@@ -18,24 +18,23 @@ def interval_chart(rows: Sequence[tuple[str, Mapping[str, float], bool]], label:
     """
     low = min(found["low"] for _, found, _ in rows)
     high = max(found["high"] for _, found, _ in rows)
-    span = (high - low) or 1.0
+    span, names = (high - low) or 1.0, text_width(shorten(name) for name, _, _ in rows)
 
     def x(value: float) -> float:
-        return NAMES + (WIDTH - NAMES - VALUES) * (value - low) / span
+        part = (value - low) / span if high > low else 0.5
+        return names + (WIDTH - names - VALUES) * part
 
     height = LINE * len(rows) + 20
-    parts = [svg_line(x(low), height - 18, x(high), height - 18)]
-    parts += [
-        svg_text(x(low), height - 4, three_digits(low), "start"),
-        svg_text(x(high), height - 4, three_digits(high), "end"),
-    ]
+    parts = [svg_line(names, height - 18, WIDTH - VALUES, height - 18)]
+    ends = [(low, "start"), (high, "end")] if high > low else [(low, "middle")]
+    parts += [svg_text(x(value), height - 4, three_digits(value), anchor) for value, anchor in ends]
     for place, (name, found, is_control) in enumerate(rows):
         y, colour = LINE * place + 12, "var(--soft)" if is_control else "var(--epistemic)"
         value, *interval = (three_digits(found[part]) for part in ("value", "low", "high"))
         words = f"{name}: {value} [{', '.join(interval)}]"
         parts += [
             f"<g><title>{escape(words)}</title>",
-            svg_text(NAMES - 8, y + 4, shorten(name), "end"),
+            svg_text(names - 8, y + 4, shorten(name), "end"),
             svg_line(x(found["low"]), y, x(found["high"]), y, f"stroke:{colour};stroke-width:2;opacity:.6"),
             f'<circle cx="{x(found["value"]):.1f}" cy="{y}" r="4" style="fill:{colour}"/>',
             svg_text(WIDTH - VALUES + 8, y + 4, value, "start"),

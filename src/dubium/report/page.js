@@ -25,6 +25,6 @@ const enlarge = event => {  // the map and its image, side by side; the address 
 if (larger) {
   document.querySelectorAll(".shown .stage").forEach(stage => Object.assign(stage, {tabIndex: 0, role: "button"}));
   document.addEventListener("click", enlarge);
-  document.addEventListener("keydown", event => event.key === "Enter" && enlarge(event));
+  document.addEventListener("keydown", event => ["Enter", " "].includes(event.key) && enlarge(event));
   larger.addEventListener("click", event => event.target === larger && larger.close());
 }

@@ -1,6 +1,7 @@
 """One self-contained HTML page about a run: no script is needed to read it, and nothing is fetched from anywhere."""
 
 import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from html import escape
@@ -103,16 +104,25 @@ def run_page(
         '<h2 id="summary">All images</h2>',
         f'<div class="plots">{"".join(summary_panels(summary, mean, name))}</div>',
         what_to_do_section(results, name),
-        causes_section(results, first, name),
+        causes_section(results, first, name, ranks),
         gallery_section(
             [cards[rank] for rank in sorted(cards)], results.explained_count(), most, first, smooth_words(smooth)
         ),
-        "<h2>How it was made</h2>",
+        '<h2 id="made">How it was made</h2>',
         kinds_html({found.about["settings"]["method"] for found in (results, beside) if found is not None}),
         f"<details><summary>Settings and versions</summary>{settings_table(results.about)}</details>",
         "</main>",
     ]
-    return html_document(title, "".join(body))
+    return html_document(title, jump_links("".join(body)))
+
+
+def jump_links(body: str) -> str:
+    """The body with links to its sections at the end of its header, where there are some."""
+    sections = re.findall(r'<h2 id="([\w-]+)">([^<]+)</h2>', body)
+    if len(sections) < 3:
+        return body
+    links = "".join(f'<a href="#{key}">{words}</a>' for key, words in sections)
+    return body.replace("</header>", f'<nav class="jump" aria-label="On this page">{links}</nav></header>', 1)
 
 
 def page_style(within: str = "{}") -> str:

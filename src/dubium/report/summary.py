@@ -4,7 +4,7 @@ Plots are inline SVG in the page's own colours, so that they follow light and da
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from math import log, log10
@@ -160,13 +160,18 @@ def svg_text(x: Number, y: Number, words: str, anchor: str = "middle", extra: st
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{escape(words)}</text>'
 
 
-def shorten(name: str) -> str:
+def shorten(name: str, most: int = 27) -> str:
     """A name that fits beside a bar.
 
-    >>> shorten("local-contrast"), shorten("captum.attr:Occlusion")
-    ('local-contrast', 'captum.attr:Occl…')
+    >>> shorten("local-contrast"), shorten("captum.attr:Occlusion:sliding_window_shapes=[1,4,4]")
+    ('local-contrast', 'captum.attr:Occlusion:slid…')
     """
-    return name if len(name) < 18 else name[:16] + "…"
+    return name if len(name) <= most else name[: most - 1] + "…"
+
+
+def text_width(words: Iterable[str]) -> int:
+    """Pixels that the longest of some words takes in an SVG of 11 pixels a letter's height, with a gap."""
+    return round(max((6.3 * len(text) for text in words), default=0)) + 10
 
 
 def svg_line(x1: Number, y1: Number, x2: Number, y2: Number, style: str = "stroke:var(--line)") -> str:
@@ -248,7 +253,10 @@ def reliability_diagram(summary: RunSummary) -> str:
 def horizontal_bars(rows: Sequence[tuple[str, Number, str]], label: str, colour: str = "epistemic") -> str:
     """A bar per row: its name, its length, and what is written at its end."""
     height, top = 22, max((value for _, value, _ in rows), default=1) or 1
-    name_width, value_width = 118, 74
+    name_width, value_width = (
+        text_width(shorten(name) for name, _, _ in rows),
+        text_width(words for _, _, words in rows),
+    )
     parts = []
     for place, (name, value, words) in enumerate(rows):
         middle, length = place * height + 15, (WIDTH - name_width - value_width) * value / top

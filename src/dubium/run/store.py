@@ -51,7 +51,7 @@ SCHEMA = pa.schema(
 PICTURES = (*(f"map_{kind}" for kind in KINDS), "thumbnail")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """The shards of a run's folder."""
 
@@ -59,6 +59,9 @@ class Results:
     explained: tuple[Path, ...]
     scored: tuple[Path, ...]
     about: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Results({str(self.folder)!r}: {len(self):,} images, {self.explained_count():,} explained)"
 
     @property
     def files(self) -> tuple[Path, ...]:

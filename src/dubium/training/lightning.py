@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from dubium._explain import explain, uncertainty
+from dubium.errors import ImagesTypeError
 from dubium.posteriors.extras import require
 from dubium.training.doubtful import DoubtfulImages, log_explanation
 from dubium.types import Kind
@@ -66,5 +67,9 @@ def doubt_callback(
 def first_part(batch: Any) -> Tensor:
     """The images of a batch: itself, or the first of its parts."""
     part = next(iter(batch.values())) if isinstance(batch, dict) else batch if isinstance(batch, Tensor) else batch[0]
-    assert isinstance(part, Tensor), "say where a batch has its images: doubt_callback(images=...)"
+    if not isinstance(part, Tensor):
+        raise ImagesTypeError(
+            f"A batch's first part is a {type(part).__name__}, not images. Say where it has them: "
+            "doubt_callback(images=lambda batch: batch['image'])."
+        )
     return part

@@ -13,6 +13,7 @@ from PIL import Image
 from dubium.attribution import RELEVANCES
 from dubium.errors import MissingExtraError
 from dubium.figures import OPACITY, picture
+from dubium.registry import UA_BACKPROP
 from dubium.run.sources import Item
 from dubium.types import KINDS
 from dubium.ua_backprop import paper_taus
@@ -83,7 +84,7 @@ def add_settings(gr: Any, session: Session) -> Components:
     )  # fmt: skip
     parts["kind"] = gr.Radio(list(KINDS), value="epistemic", label="Kind of uncertainty", elem_id="kind")
     parts["method"] = gr.Dropdown(known, value=known[0], label="Method", interactive=live, elem_id="method")
-    with gr.Group(visible=live) as parts["ua_backprop"]:
+    with gr.Group(visible=live and known[0] == UA_BACKPROP) as parts["ua_backprop"]:
         parts["relevance"] = gr.Dropdown(list(RELEVANCES), value="fullgrad", label="Relevance", elem_id="relevance")
         parts["tau1"] = slider(gr, "tau1", tau1, label="tau1: from classes to logits")
         parts["tau2"] = slider(gr, "tau2", tau2, label="tau2: from logits to pixels")
@@ -136,7 +137,7 @@ def connect_events(gr: Any, session: Session, folder: Path, page: Any, parts: Ma
     uploaded = parts["upload"].upload(receive_upload, [parts["upload"]], [parts["item"], parts["message"]])
     uploaded.success(answer, [*inputs, parts["message"]], outputs, **visible)
     parts["method"].change(
-        lambda name: gr.update(visible=name == "ua-backprop" and session.posterior is not None),
+        lambda name: gr.update(visible=name == UA_BACKPROP and session.posterior is not None),
         parts["method"], parts["ua_backprop"], show_progress="hidden",
     )  # fmt: skip
     for name in INSTANT:

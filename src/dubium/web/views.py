@@ -31,6 +31,8 @@ from dubium.types import KINDS
 from dubium.web.session import BlurredImage
 
 Namer = Callable[[int], str]
+NOTHING = "no pixel raises it"
+"""About a map without a value above 0, which is drawn black."""
 
 
 def explorer_block(content: str) -> str:
@@ -58,12 +60,12 @@ def at_image_size(
 
 def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "") -> str:
     """The image, and the map over it, with some words about the map."""
-    where = place_of_peak(array)
-    alt = f"{kind.capitalize()} uncertainty over the image, most at the {where}"
+    where = f"strongest at the {place_of_peak(array)}" if array.max() > 0 else NOTHING
+    alt = f"{kind.capitalize()} uncertainty over the image: {where}"
     over = overlay(item.image, torch.from_numpy(array), opacity)
     figures = [
         figure_html("plain", picture(item.image), "The image", f"image, {size_words(array.shape)}"),
-        figure_html(kind, over, alt, f"{kind}: strongest at the {where}"),
+        figure_html(kind, over, alt, f"{kind}: {where}"),
     ]
     return explorer_block(f"{maps_row(figures, array.shape)}{SCALE}<p>{escape(words)}</p>")
 
@@ -94,7 +96,11 @@ def kinds_row(item: Item, title: str, maps: Mapping[str, Tensor], preprocessing:
     """One map for each kind over the image, and the contrast of two kinds."""
     size = item.image.shape[1:]
     drawn = {kind: smooth_map(at_image_size(found, item, preprocessing), smooth) for kind, found in maps.items()}
-    cells = [figure_html(kind, overlay(item.image, drawn[kind]), f"{title}, {kind}", kind) for kind in drawn]
+    captions = {kind: kind if found.max() > 0 else f"{kind}: {NOTHING}" for kind, found in drawn.items()}
+    cells = [
+        figure_html(kind, overlay(item.image, drawn[kind]), f"{title}, {captions[kind]}", captions[kind])
+        for kind in drawn
+    ]
     if contrast := contrast_of_kinds(drawn):
         pixels = layer_over(item.image, contrast_colours(contrast, size))
         caption = f"contrast <b>{percent(contrast.shared)} shared</b>"
