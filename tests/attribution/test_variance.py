@@ -1,15 +1,20 @@
 """Variances over networks, against plain loops with autograd."""
 
+from importlib import import_module
+
+import pytest
 import torch
 from torch import nn
 
 import dubium
 from dubium.attribution import effect_variance, map_variance
 from dubium.attribution._blur import blurred_copies
+from dubium.attribution._context import Context
 from dubium.posteriors import stack
 from dubium.shares import UncertaintyTarget
 from tests.networks import ensemble
 
+BLUR = import_module("dubium.attribution.effect_variance")  # the package exports the function of that name
 X = torch.rand(2, 3, 8, 8, dtype=torch.float64)
 KINDS = UncertaintyTarget(("total", "epistemic"))
 
@@ -44,6 +49,22 @@ def test_effect_variance_is_the_second_order_form_of_the_mutual_information():
     means = torch.stack([member(X).softmax(-1) for member in members]).mean(0).detach()
     exact = (found.var(0, correction=0) / (2 * means[:, :, None, None])).sum(1)
     torch.testing.assert_close(effect_variance(stack(members), X, KINDS)[:, 1], exact)
+
+
+@pytest.mark.parametrize("method", [map_variance, effect_variance])
+def test_images_are_taken_as_the_memory_allows_and_maps_carry_no_graph(method, monkeypatch):
+    rows, members, x = [], networks(), torch.rand(60, 3, 8, 8, dtype=torch.float64)
+    blur_rows = []
+    monkeypatch.setattr(BLUR, "blurred_copies", lambda x: blur_rows.append(len(x)) or blurred_copies(x))
+    for member in members:
+        member[0].register_forward_hook(lambda _layer, args, _out: rows.append(len(args[0])))
+    exact = method(stack(members), x, KINDS)
+    assert not exact.requires_grad
+    rows.clear()
+    blur_rows.clear()
+    found = method(stack(members), x, KINDS, context=Context(memory=200 * 2**10))
+    assert max(rows + blur_rows) < 10
+    torch.testing.assert_close(found, exact)
 
 
 def test_one_network_differs_from_none():

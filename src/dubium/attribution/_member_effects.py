@@ -1,6 +1,6 @@
 """What each network of a posterior says about every class, pixel by pixel: for methods that compare networks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 from jaxtyping import Float
@@ -8,24 +8,22 @@ from torch import Tensor, nn
 
 from dubium.attribution._gradients import batched_vjp
 from dubium.attribution._measure import effect_images
-from dubium.posteriors.stack import Stack
+from dubium.posteriors.stack import stacked_networks
 from dubium.types import Images
 
 
 def member_effects(
-    network: nn.Module, x: Images, detail: Images, memory: int
+    network: nn.Module, x: Images, find_detail: Callable[[Images], Images], memory: int
 ) -> Iterator[tuple[slice, Float[Tensor, "S b K H W"]]]:
-    """`sum over channels of detail * dp_k/dx` of each network's class probabilities p_k: some images at a time.
-
-    A network that is not a stack is a posterior of one.
-    """
-    members = list(network.networks) if isinstance(network, Stack) else [network]
+    """`sum over channels of detail * dp_k/dx` of each network's class probabilities p_k: some images at a time."""
+    members = stacked_networks(network)
     classes = probabilities(members[0](x[:1].clone())).shape[1]
     size, left = effect_images(members[0], x, len(members) * classes, memory)
     for first in range(0, len(x), size):
         some = slice(first, min(len(x), first + size))
+        detail = find_detail(x[some])
         slopes = (batched_vjp(member, x[some], probabilities, memory=left) for member in members)
-        yield some, torch.stack([torch.einsum("bkchw,bchw->bkhw", slope, detail[some]) for slope in slopes])
+        yield some, torch.stack([torch.einsum("bkchw,bchw->bkhw", slope, detail) for slope in slopes])
 
 
 def probabilities(logits: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:

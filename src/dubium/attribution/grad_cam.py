@@ -15,7 +15,7 @@ from dubium.attribution._gradients import forward_with_graph, gradients_at, spli
 from dubium.attribution._measure import images_per_pass
 from dubium.checks import count_text
 from dubium.errors import OptionError, UnknownNameError, unknown
-from dubium.posteriors.stack import Stack
+from dubium.posteriors.stack import Stack, stacked_networks
 from dubium.types import Images, Maps, Target
 
 Layer = str | nn.Module | None
@@ -49,7 +49,7 @@ class RecordingNetwork(nn.Module):
 
     def __init__(self, network: nn.Module, x: Images, layer: Layer) -> None:
         super().__init__()
-        self.members = network.networks if isinstance(network, Stack) else nn.ModuleList([network])
+        self.members = nn.ModuleList(stacked_networks(network))
         self.is_stack = isinstance(network, Stack)
         self.layers = [find_layer(member, x, layer) for member in self.members]
         self.found: list[Features] = []

@@ -14,5 +14,6 @@ def map_variance(network: nn.Module, x: Images, target: Target, *, context: Cont
 
     It explains that networks differ, so all kinds of uncertainty have the same map.
     """
-    maps = [effects.var(0, correction=0).sum(1) for _, effects in member_effects(network, x, x, context.memory)]
+    effects_by_chunk = member_effects(network, x, lambda images: images, context.memory)
+    maps = [effects.var(0, correction=0).sum(1) for _, effects in effects_by_chunk]
     return repeat_for_targets(torch.cat(maps), network, x, target)

@@ -19,6 +19,11 @@ class Stack(nn.Module):
         return torch.stack([network(x.clone()) for network in self.networks], 1)  # one may work in place
 
 
+def stacked_networks(network: nn.Module) -> list[nn.Module]:
+    """The networks of a stack; any other network is a posterior of one."""
+    return list(network.networks) if isinstance(network, Stack) else [network]
+
+
 def stack(posterior: Posterior) -> Stack:
     """The posterior as one network with (B, S, K) logits; its networks are not copied.
 
