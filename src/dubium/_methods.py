@@ -21,7 +21,7 @@ from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.models import load_vae
 from dubium.option_text import read_method
 from dubium.posteriors.stack import Stack
-from dubium.registry import AUTO, RECOMMENDED, SCALED, UA_BACKPROP, method_names
+from dubium.registry import AUTO, MEMBER_BY_MEMBER, RECOMMENDED, SCALED, UA_BACKPROP, method_names
 from dubium.shares import UncertaintyTarget, class_shares
 from dubium.types import KINDS, Attributor, Images, Kind, Logits, Maps, Posterior
 from dubium.ua_backprop import UABackpropOptions, paper_taus, ua_backprop
@@ -97,7 +97,8 @@ class UncertaintyMethod:
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> MethodResult:
         if self.needs_gradients and is_large(x):
-            check_gradients([Stack([*networks])], x, context.memory)
+            alone = self.name in MEMBER_BY_MEMBER
+            check_gradients(networks if alone else [Stack([*networks])], x, context.memory)
         logits = predict_logits(networks, x, context.memory)
         if len(x) == 0:
             return MethodResult(logits, x.new_zeros(0, len(kinds), *x.shape[2:]), {}, self.attributor.options)

@@ -46,6 +46,9 @@ METHOD_VERSIONS: dict[str, int] = dict.fromkeys((UA_BACKPROP, *ATTRIBUTOR_PATHS)
 SCALED = frozenset({"blur-path", "smooth-random", "edges", "local-contrast"})
 """Methods whose maps are non-negative and are scaled to sum to the score."""
 
+MEMBER_BY_MEMBER = frozenset({"map-variance", "effect-variance"})
+"""Methods that explain the networks one after the other: gradients of all at once need not fit into the memory."""
+
 AUTO = "auto"
 RECOMMENDED = "blur-path"
 """What `method="auto"` stands for: docs/which-method.md has the evidence."""

@@ -10,6 +10,7 @@ import dubium
 from dubium.attribution import effect_variance, map_variance
 from dubium.attribution._blur import blurred_copies
 from dubium.attribution._context import Context
+from dubium.errors import OptionError
 from dubium.posteriors import stack
 from dubium.shares import UncertaintyTarget
 from tests.networks import ensemble
@@ -65,6 +66,18 @@ def test_images_are_taken_as_the_memory_allows_and_maps_carry_no_graph(method, m
     found = method(stack(members), x, KINDS, context=Context(memory=200 * 2**10))
     assert max(rows + blur_rows) < 10
     torch.testing.assert_close(found, exact)
+
+
+@pytest.mark.parametrize("method", ["map-variance", "effect-variance"])
+def test_large_images_need_the_memory_of_one_network_and_not_of_all(method):
+    def make():
+        return nn.Sequential(nn.Conv2d(1, 8, 3), nn.Tanh(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2))
+
+    members, x = ensemble(make, 6), torch.rand(1, 1, 256, 256)
+    found = [dubium.explain(members, x, method=method, memory=memory).maps["total"] for memory in ("50MiB", "1GiB")]
+    torch.testing.assert_close(*found)
+    with pytest.raises(OptionError, match="memory is 50 MiB"):
+        dubium.explain(members, x, method="grad", memory="50MiB")
 
 
 def test_one_network_differs_from_none():
