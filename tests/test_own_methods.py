@@ -1,6 +1,7 @@
 """Methods of a user's own by name, and `evaluate` and `explain_dataset` on images of a user's own."""
 
 import json
+from functools import partial
 
 import pytest
 import torch
@@ -176,6 +177,49 @@ def test_what_a_method_of_ones_own_raises_is_said_to_be_its(networks, x):
         with pytest.raises(OptionError, match="The method squares raised TypeError: no squares today") as raised:
             dubium.explain(networks, x, **of)
         assert isinstance(raised.value.__cause__, TypeError)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64, torch.bool])
+def test_maps_of_any_type_of_numbers_become_those_of_the_images(dtype, networks, x):
+    def halves(network, x, target):
+        maps = (x.sum(1)[:, None] > 0.5).expand(-1, target(network(x)).shape[1], -1, -1)
+        return Attribution(maps.to(dtype), {"size": maps.double().sum((2, 3)), "count": maps.sum((2, 3))})
+
+    exact = (x.sum(1) > 0.5).to(x.dtype)
+    found = dubium.explain(networks, x, method=halves)
+    assert torch.equal(found.maps["total"], exact)
+    assert found.maps["total"].dtype == found.extras["size"]["total"].dtype == x.dtype
+    assert found.extras["count"]["total"].dtype == torch.int64
+    for options in ({}, {"classes": 2}):
+        plain = dubium.explain(networks, x, relevance=lambda *args: halves(*args).maps.to(x.dtype), **options)
+        torch.testing.assert_close(dubium.explain(networks, x, relevance=halves, **options).maps, plain.maps)
+
+
+@pytest.mark.parametrize(
+    ("maps", "extra", "message"),
+    [
+        (torch.zeros(4, 3, 8, 8, dtype=torch.complex64), None, r"returned torch\.complex64 \(4, 3, 8, 8\); maps"),
+        (torch.zeros(4, 3, 8, 8), torch.zeros(4), r"returned \(4,\) as 'more'; a tensor \(4, 3, \.\.\.\) is needed"),
+        (torch.zeros(4, 3, 8, 8), [1.0], r"returned list as 'more'; a tensor \(4, 3, \.\.\.\) is needed"),
+    ],
+)
+def test_maps_and_extras_that_are_none_are_refused(maps, extra, message, networks, x):
+    def wrong(network, x, target):
+        return maps if extra is None else Attribution(maps, {"more": extra})
+
+    with pytest.raises(OutputError, match=message):
+        dubium.explain(networks, x[:4], method=wrong)
+
+
+def test_maps_that_fit_no_image_are_refused_where_classes_differ_by_image(networks, x):
+    rows = iter([torch.zeros(1, 2, 8, 8), *[torch.zeros(3)] * len(x)])
+    for given in ([1.0], torch.zeros(2, 2, 8, 8), torch.zeros(8), rows):
+
+        def wrong(network, x, target, given=given):
+            return next(given) if given is rows else given
+
+        with pytest.raises(OutputError, match=r"wrong returned .*; maps .* are needed"):
+            dubium.explain(networks, x, relevance=partial(wrong), classes=2)
 
 
 def test_a_loader_given_to_explain_is_sent_to_explain_dataset(x):

@@ -150,6 +150,13 @@ def refuse_maps(maps: Tensor, name: str) -> NoReturn:
     )
 
 
+def describe_tensor(value: object) -> str:
+    """The shape of a tensor, with its type if that is complex; of anything else its class."""
+    if not isinstance(value, Tensor):
+        return type(value).__name__
+    return f"{value.dtype} {tuple(value.shape)}" if value.is_complex() else f"{tuple(value.shape)}"
+
+
 def check_kinds(kinds: object) -> tuple[Kind, ...]:
     chosen: list[object] = (
         [kinds] if isinstance(kinds, str) else list(kinds) if isinstance(kinds, Iterable) else [kinds]

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 
 from dubium.attribution._captum import captum_attributor, captum_name, is_captum
 from dubium.attribution._target import target_part
+from dubium.checks import describe_tensor
 from dubium.errors import DubiumError, OptionError, OutputError, UnknownNameError
 from dubium.registry import REGISTERED, load_function, method_names
-from dubium.types import Attribution, Attributor, Images, Maps, Target
+from dubium.types import Attribution, Attributor, Images, Target
 
 
 def register_method(name: str, function: Any, *, replace: bool = False) -> None:
@@ -72,23 +73,27 @@ def image_by_image(function: Attributor, name: str) -> Attributor:
     switched on for it. What it raises is said to be its.
     """
 
-    def call(*args: Any, **options: Any) -> Maps | Attribution:
+    def call(*args: Any, **options: Any) -> Any:  # what a user's function returns is checked where it is used
         try:
-            found: Maps | Attribution = function(*args, **options)
+            return function(*args, **options)
         except (DubiumError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             raise OptionError(f"The method {name} raised {type(error).__name__}: {error}") from error
-        return found
 
     @wraps(function)
     @torch.enable_grad()
-    def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Maps | Attribution:
+    def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Any:
         if not getattr(target, "differs_by_image", False):
             return detach(call(network, x, target, **options))
         images = [slice(b, b + 1) for b in range(len(x))]
         parts = [call(network, x[image], target_part(target, image), **options) for image in images]
-        return torch.cat([part.maps if isinstance(part, Attribution) else part for part in parts]).detach()
+        maps = [part.maps if isinstance(part, Attribution) else part for part in parts]
+        for found in maps:
+            if not isinstance(found, Tensor) or found.shape[:1] != (1,) or found.shape != maps[0].shape:
+                given = describe_tensor(found)
+                raise OutputError(f"{name} returned {given} for one image; maps (1, T, H, W) are needed.")
+        return torch.cat(maps).detach()
 
     return attribute
 
@@ -101,9 +106,9 @@ def refuse_channels(function: Attributor, name: str) -> Attributor:
     is_checked = False
 
     @wraps(function)
-    def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Maps | Attribution:
+    def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Any:
         nonlocal is_checked
-        found: Maps | Attribution = function(network, x, target, **options)
+        found = function(network, x, target, **options)
         if is_checked or map_count(found) != x.shape[1] or x.shape[1] == 1 or len(x) == 0:
             return found
         is_checked, image = True, slice(0, 1)
@@ -127,11 +132,15 @@ def map_count(found: object) -> int | None:
     return maps.shape[1] if isinstance(maps, Tensor) and maps.ndim == 4 else None
 
 
-def detach(found: Maps | Attribution) -> Maps | Attribution:
+def detach(found: Any) -> Any:
     """What a method found, without the graph that it was computed by."""
+
+    def plain(value: Any) -> Any:
+        return value.detach() if isinstance(value, Tensor) else value
+
     if not isinstance(found, Attribution):
-        return found.detach() if isinstance(found, Tensor) else found
-    return Attribution(found.maps.detach(), {name: extra.detach() for name, extra in found.extras.items()})
+        return plain(found)
+    return Attribution(plain(found.maps), {name: plain(extra) for name, extra in found.extras.items()})
 
 
 def check_signature(function: Callable[..., Any], name: str) -> None:

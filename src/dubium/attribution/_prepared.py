@@ -14,7 +14,7 @@ from dubium.attribution._budget import maps_at_once
 from dubium.attribution._context import Context, report_nothing
 from dubium.attribution._measure import forward_batch_size
 from dubium.attribution._target import LogitTarget
-from dubium.checks import list_some
+from dubium.checks import describe_tensor, list_some
 from dubium.errors import OutputError, PosteriorError
 from dubium.types import Attribution, Attributor, Images, Logits, Posterior, Target
 
@@ -43,10 +43,19 @@ class ConfiguredAttributor:
         returned = self.function(network, x, target, **arguments)
         maps, extras = returned if isinstance(returned, Attribution) else (returned, {})
         expected = len(x), target_count, *x.shape[2:]
-        if not isinstance(maps, Tensor) or tuple(maps.shape) != expected:
-            shape = tuple(maps.shape) if isinstance(maps, Tensor) else type(maps).__name__
-            raise OutputError(f"{self.name} returned {shape}; maps (B, T, H, W) = {expected} are needed.")
-        return Attribution(maps, extras)
+        if not isinstance(maps, Tensor) or tuple(maps.shape) != expected or maps.is_complex():
+            raise OutputError(
+                f"{self.name} returned {describe_tensor(maps)}; maps (B, T, H, W) = {expected} are needed."
+            )
+        for name, extra in extras.items():
+            if not isinstance(extra, Tensor) or tuple(extra.shape[:2]) != expected[:2]:
+                shape = f"({expected[0]}, {expected[1]}, ...)"
+                raise OutputError(
+                    f"{self.name} returned {describe_tensor(extra)} as {name!r}; a tensor {shape} is needed."
+                )
+        return Attribution(
+            maps.to(x), {name: extra.to(x) if extra.is_floating_point() else extra for name, extra in extras.items()}
+        )
 
 
 class ClassMaps(NamedTuple):
