@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,13 +22,42 @@ def result(cheap):
 def test_what_is_saved_is_what_is_loaded(result, tmp_path):
     result.save(tmp_path / "out.safetensors")
     loaded = dubium.load(tmp_path / "out.safetensors")
-    for part in ("scores", "maps"):
+    for part in ("scores", "maps", "all_scores"):
+        assert list(getattr(loaded, part)) == list(getattr(result, part))
         for kind, tensor in getattr(result, part).items():
             assert torch.equal(getattr(loaded, part)[kind], tensor)
     assert torch.equal(loaded.probs, result.probs)
     assert torch.equal(loaded.members, result.members)
     assert torch.equal(loaded.extras["counterfactual"]["epistemic"], result.extras["counterfactual"]["epistemic"])
     assert (loaded.method, loaded.options, loaded.input_shape) == (result.method, result.options, result.input_shape)
+
+
+def test_scores_of_kinds_without_maps_are_saved_and_older_files_have_none(tmp_path):
+    found = dubium.explain(ensemble(small_cnn), images(2), kinds="epistemic", method="grad")
+    found.save(tmp_path / "a.safetensors")
+    loaded = dubium.load(tmp_path / "a.safetensors")
+    assert list(loaded.all_scores) == ["total", "aleatoric", "epistemic"]
+    assert torch.equal(loaded.all_scores["total"], found.all_scores["total"])
+    assert list(loaded.scores) == ["epistemic"]
+    assert loaded.extras == {}
+    replace(found, all_scores={}).save(tmp_path / "old.safetensors")
+    assert dubium.load(tmp_path / "old.safetensors").all_scores == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["maps", "scores", "all_scores", "probs", "members", "images", "extras", "a/b", "signed"]
+)
+def test_extras_of_any_name_are_kept_apart(name, result, tmp_path):
+    extra = {"total": torch.rand(2, 7), "epistemic": torch.rand(2, 7)}
+    replace(result, extras={name: extra, "other": {}}, images=images(2)).save(tmp_path / "a.safetensors")
+    loaded = dubium.load(tmp_path / "a.safetensors")
+    assert list(loaded.extras) == [name]
+    assert list(loaded.extras[name]) == ["total", "epistemic"]
+    torch.testing.assert_close(loaded.extras[name], extra)
+    torch.testing.assert_close(loaded.maps, result.maps)
+    torch.testing.assert_close(loaded.scores, result.scores)
+    torch.testing.assert_close(loaded.probs, result.probs)
+    assert torch.equal(loaded.images, images(2))
 
 
 def test_extras_that_share_their_memory_are_saved(tmp_path):

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from dubium.regions import Region
 
 FORMAT, KEY = 1, "dubium"
+EXTRAS = "extras/"  # in a file, before the names of extras that are called like a part of an explanation
+OWN_PARTS = ("scores", "maps", "all_scores", "probs", "members", "images", "extras")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -54,7 +56,11 @@ class Explanation:
 
         tensors = {"probs": self.probs, "members": self.members}
         tensors |= {} if self.images is None else {"images": self.images}
-        for part, by_kind in {"scores": self.scores, "maps": self.maps, **self.extras}.items():
+        own = {"scores": self.scores, "maps": self.maps, "all_scores": self.all_scores}
+        extras = {
+            EXTRAS + name if name in OWN_PARTS or "/" in name else name: self.extras[name] for name in self.extras
+        }
+        for part, by_kind in (own | extras).items():
             tensors |= {f"{part}/{kind}": tensor for kind, tensor in by_kind.items()}
         tensors = {name: torch.as_tensor(tensor) for name, tensor in tensors.items()}
         about = {"format": FORMAT, "dubium": __version__, "method": self.method, "options": describe(self.options)}
@@ -181,7 +187,7 @@ def load(path: Path | str) -> Explanation:
         ) from error
     parts: dict[str, dict[str, Tensor]] = {"scores": {}, "maps": {}}
     for name in [name for name in tensors if "/" in name]:
-        part, _, kind = name.partition("/")
+        part, _, kind = name.rpartition("/")
         parts.setdefault(part, {})[kind] = tensors[name]
     for part, by_kind in parts.items():  # a file has an order of its own
         known = [kind for kind in KINDS if kind in by_kind]
@@ -193,7 +199,8 @@ def load(path: Path | str) -> Explanation:
         members=tensors["members"],
         method=about["method"],
         options=about["options"],
-        extras=parts,
+        all_scores=parts.pop("all_scores", {}),  # older files have none
+        extras={part.removeprefix(EXTRAS): by_kind for part, by_kind in parts.items()},
         input_shape=tuple(about["input_shape"]),
         images=tensors.get("images"),
         class_names=tuple(about["class_names"]) if about.get("class_names") else None,
@@ -213,7 +220,7 @@ def check_parts(tensors: Mapping[str, Tensor], about: Mapping[str, Any], path: P
     if probs is None or members is None or probs.ndim != 2 or members.shape[1:] != probs.shape:
         problems.append("it has no probabilities (B, K) of members (S, B, K)")
     else:
-        axes = {"probs": 2, "members": 3, "scores": 1, "maps": 3, "images": 4}
+        axes = {"probs": 2, "members": 3, "scores": 1, "all_scores": 1, "maps": 3, "images": 4}
         for name, tensor in tensors.items():
             part = name.partition("/")[0]
             images = tensor.shape[1] if part == "members" else len(tensor) if tensor.ndim else None
