@@ -1,6 +1,7 @@
 """Path methods: their sums converge to differences of uncertainty, at the order that their rule promises."""
 
 import math
+from importlib import import_module
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from torch import nn
 
 import dubium
 from dubium.attribution._blur import blur_with_derivative
+from dubium.attribution._context import Context
 from dubium.gaussian_kernel import blur_matrices
-from tests.networks import ensemble, images
+from tests.networks import ensemble, images, small_cnn
 
 SIGMAS = (0.3, 0.9, 2.0, 7.5)
 
@@ -109,3 +111,14 @@ def test_blur_rows_sum_to_one_and_their_change_to_zero():
     matrices, changes = blur_matrices(13, torch.tensor(SIGMAS), 40)
     torch.testing.assert_close(matrices.sum(2), torch.ones(4, 13))
     torch.testing.assert_close(changes.sum(2), torch.zeros(4, 13), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "blur"), [("blur_ig", "blur_with_derivative"), ("blur_path", "blurred_copies")])
+def test_images_are_blurred_once_a_chunk(name, blur, monkeypatch):
+    module, chunks, blurs = import_module(f"dubium.attribution.{name}"), [], []
+    original = getattr(module, blur)
+    monkeypatch.setattr(module, blur, lambda *args: blurs.append(args) or original(*args))
+    network = ensemble(small_cnn)[0]
+    context = Context(memory=2**18, progress=lambda done, _all: chunks.append(done))
+    getattr(module, name)(network, images(3), lambda z: z, context=context)
+    assert len(blurs) == len(chunks) > 1

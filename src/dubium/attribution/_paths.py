@@ -1,6 +1,7 @@
 """Gradients at many points per image, and the integrals along paths that are made of them."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -14,11 +15,11 @@ from dubium.attribution._target import target_part
 from dubium.errors import OptionError, lookup
 from dubium.types import Images, Maps, Target
 
-Points = Callable[[slice, Int[Tensor, " n"]], Float[Tensor, "n b C H W"]]
-"""Which images and which steps -> one point per step and image."""
+Points = Callable[[slice, Int[Tensor, " n"]], tuple[Float[Tensor, "n b C H W"], Tensor | None]]
+"""Which images and which steps -> one point per step and image, and how the path goes on there if the summand asks."""
 
-Summand = Callable[[Float[Tensor, "n b T C H W"], slice, Int[Tensor, " n"]], Tensor]
-"""Gradients at some points, their images and steps -> what is summed over the steps, (b, T, ...)."""
+Summand = Callable[[Float[Tensor, "n b T C H W"], Any, Int[Tensor, " n"]], Tensor]
+"""Gradients at some points, how the path goes on there, and steps -> what is summed over the steps, (b, T, ...)."""
 
 Start = str | Tensor | Sequence[Tensor]
 STARTS: dict[str, Callable[[Images], list[Images]]] = {
@@ -45,11 +46,11 @@ def sum_along_path(
         numbers = torch.arange(images.start, images.stop, device=x.device)
         total: Tensor | None = None
         for some in torch.arange(steps, device=x.device).split(step_count):
-            there = points(images, some)
+            there, course = points(images, some)
             own = target_part(target, numbers.repeat(len(some)))
             leaf, scores = forward_with_graph(network, there.flatten(0, 1), own)
             gradients = torch.cat([chunk for (chunk,) in gradients_at(scores, [leaf], context.memory)])
-            part = summand(gradients.view(-1, *there.shape).movedim(0, 2), images, some)
+            part = summand(gradients.view(-1, *there.shape).movedim(0, 2), course, some)
             total = part if total is None else total.add_(part)
             context.progress(first * steps + len(numbers) * (int(some[-1]) + 1), len(x) * steps)
         assert total is not None
@@ -63,8 +64,8 @@ def integrate_line(
     """Integrated gradients from `start` (one image, or one per image of x) to x, by the midpoint rule."""
     start = start.expand_as(x)
 
-    def points(images: slice, some: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
-        return start[images] + ((some + 0.5) / steps).to(x).view(-1, 1, 1, 1, 1) * (x - start)[images]
+    def points(images: slice, some: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n b C H W"], None]:
+        return start[images] + ((some + 0.5) / steps).to(x).view(-1, 1, 1, 1, 1) * (x[images] - start[images]), None
 
     def sum_gradients(gradients: Float[Tensor, "n b T C H W"], *_: object) -> Float[Tensor, "b T C H W"]:
         return gradients.sum(0)

@@ -36,8 +36,8 @@ def blur_ig(
         sigmas = sigma_max * (1 - (some + 0.5) / steps).to(x.dtype)  # midpoints, from blurred to sharp
         return blur_with_derivative(x[images], sigmas, radius)
 
-    def change(gradients: Float[Tensor, "n b T C H W"], images: slice, some: Int[Tensor, " n"]) -> Tensor:
-        return torch.einsum("nbtchw,nbchw->btchw", gradients, -blur(images, some)[1])
+    def change(gradients: Float[Tensor, "n b T C H W"], blurring: Float[Tensor, "n b C H W"], _: object) -> Tensor:
+        return torch.einsum("nbtchw,nbchw->btchw", gradients, -blurring)
 
-    changes = sum_along_path(network, x, target, lambda images, some: blur(images, some)[0], steps, change, context)
+    changes = sum_along_path(network, x, target, blur, steps, change, context)
     return sum_channels(changes * (sigma_max / steps), context.signed)

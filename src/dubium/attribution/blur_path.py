@@ -64,15 +64,14 @@ def blur_lines(network: nn.Module, x: Images, target: Target, passes: int, conte
     check_number("passes", passes, whole=True)
     line, place, weight = points_on_lines(passes, x)
 
-    def detail(images: slice, some: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
-        """What the blur of each point's line takes from the images."""
-        return (x[images] - blurred_copies(x[images]))[line[some]]
+    def points(images: slice, some: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n b C H W"], Float[Tensor, "n b C H W"]]:
+        detail = (x[images] - blurred_copies(x[images]))[line[some]]  # what the blur of each point's line takes
+        return x[images] - (1 - place[some]).view(-1, 1, 1, 1, 1) * detail, detail
 
-    def points(images: slice, some: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
-        return x[images] - (1 - place[some]).view(-1, 1, 1, 1, 1) * detail(images, some)
-
-    def credit(gradients: Float[Tensor, "n b T C H W"], images: slice, some: Int[Tensor, " n"]) -> Lines:
-        credits = torch.einsum("n,nbtchw,nbchw->bnthw", weight[some], gradients, detail(images, some))
+    def credit(
+        gradients: Float[Tensor, "n b T C H W"], detail: Float[Tensor, "n b C H W"], some: Int[Tensor, " n"]
+    ) -> Lines:
+        credits = torch.einsum("n,nbtchw,nbchw->bnthw", weight[some], gradients, detail)
         lines = credits.new_zeros(len(credits), int(line.max()) + 1, *credits.shape[2:])
         return lines.index_add_(1, line[some], credits)
 

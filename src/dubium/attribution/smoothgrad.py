@@ -29,8 +29,8 @@ def smoothgrad(
     check_number("sigma", sigma)
     shifts = sigma * gaussian_noise(x, samples, context.seed)
 
-    def points(images: slice, steps: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
-        return x[images] + shifts[steps][:, None]
+    def points(images: slice, steps: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n b C H W"], None]:
+        return x[images] + shifts[steps][:, None], None
 
     def steepness(gradients: Float[Tensor, "n b T C H W"], *_: object) -> Float[Tensor, "b T H W"]:
         return gradients.abs_().mean(3).sum(0)
