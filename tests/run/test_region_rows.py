@@ -14,7 +14,7 @@ from dubium.run import Settings, explain_dataset, open_results, open_work
 from dubium.run import shard as shard_module
 from dubium.run import store as store_module
 from dubium.run.pixel_grid import mask_on_image
-from dubium.run.row import make_region_rows, mask_from_counts, region_rows, regions_of_row
+from dubium.run.row import mask_from_counts, region_rows, regions_of_row
 from tests import piles
 from tests.limits import IS_LINUX, call_apart
 
@@ -49,16 +49,15 @@ def test_a_mask_on_an_image_is_that_of_every_pixel(data, seed, height, width, de
     top, left = (data.draw(st.integers(0, side - 1)) for side in size)
     bottom, right = (data.draw(st.integers(at + 1, side)) for at, side in zip((top, left), size, strict=True))
     expected = enlarged_mask(mask, size, (top, left, bottom, right), outside)
-    found = mask_on_image(mask, size, (top, left, bottom, right), outside=outside)
-    counts = found.counts()
+    placed, area, counts = mask_on_image(mask, size, (top, left, bottom, right), outside=outside)
     assert all(count > 0 for count in counts[1:])
     np.testing.assert_array_equal(mask_from_counts(counts, size), expected)
     for step in (2, 3):
         np.testing.assert_array_equal(mask_from_counts(counts, size, step), expected[::step, ::step])
-    assert found.area() == expected.sum()
+    assert area == expected.sum()
     rows, columns = np.nonzero(expected)
     box = (rows.min(), columns.min(), rows.max() + 1, columns.max() + 1) if len(rows) else (0, 0, 0, 0)
-    assert found.box() == box
+    assert placed == box
 
 
 @pytest.mark.skipif(not IS_LINUX, reason="processes are forked and measured as Linux does it")
@@ -66,9 +65,8 @@ def test_regions_of_a_huge_photo_take_neither_its_memory_nor_its_time():
     values = torch.rand(64, 64, generator=torch.Generator().manual_seed(0)) ** 20
 
     def work():
-        regions = map_regions(values, "total", smooth=0)
-        assert len(regions) > 50
-        rows = region_rows(regions, (10_000, 10_000), (0, 0, 10_000, 10_000))
+        rows = region_rows(values, "total", (10_000, 10_000), (0, 0, 10_000, 10_000), smooth=0)
+        assert len(rows) > 50
         assert sum(row.area for row in rows) == 10**8
         assert rows[0].mask((10_000, 10_000), 40).shape == (250, 250)
 
@@ -112,11 +110,11 @@ def test_regions_of_photos_are_in_pixels_of_the_photo(out):
 def test_a_large_photo_has_the_regions_of_what_the_network_saw():
     values = torch.zeros(8, 8)
     values[1, 1] = values[6, 5] = 1.0
-    found = make_region_rows({"total": values}, (32, 16), (0, 0, 32, 16))
+    found = region_rows(values, "total", (32, 16), (0, 0, 32, 16))
     boxes = {(r.top, r.left, r.bottom, r.right) for r in found if not r.is_remainder}
     expected = map_regions(values, "total")[:-1]
     assert boxes == {(4 * t, 2 * left, 4 * b, 2 * right) for t, left, b, right in (region.box for region in expected)}
-    cropped = make_region_rows({"total": values}, (8, 16), (0, 4, 8, 12))
+    cropped = region_rows(values, "total", (8, 16), (0, 4, 8, 12))
     assert {r.left for r in cropped[:-1]} == {region.box[1] + 4 for region in expected}
     assert cropped[-1].area == 128 - sum(region.area for region in expected)
 
@@ -124,7 +122,7 @@ def test_a_large_photo_has_the_regions_of_what_the_network_saw():
 def test_regions_without_a_pixel_go_to_the_remainder():
     values = torch.zeros(2, 9)
     values[:, 0] = 1.0
-    (rest,) = region_rows(map_regions(values, "total", smooth=0), (2, 3))
+    (rest,) = region_rows(values, "total", (2, 3), (0, 0, 2, 3), smooth=0)
     assert (rest.is_remainder, rest.share, rest.area) == (True, 1.0, 6)
 
 

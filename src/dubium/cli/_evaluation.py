@@ -200,8 +200,6 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
         posterior = check_networks(opened, data, named.get("output"))
     else:
         data = open_dataset(images, split)
-    for text in o.method_texts(shared.methods):
-        o.method_and_options(text)  # lets Python find a module of the current folder
     methods = parse_methods(o.method_texts(shared.methods) or texts, data.shape[0])
     running["other_data"] = other_images(images.get("dataset"), data)
     if preprocessing is not None:

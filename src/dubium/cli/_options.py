@@ -163,7 +163,10 @@ def check_option_texts(texts: Sequence[str]) -> None:
 
 
 def check_method_text(text: str) -> str:
-    """A callback of an option that takes a method: a typing mistake is an error at once."""
+    """A callback of an option that takes a method: a typing mistake is an error at once.
+
+    A function of the user's is looked for in the current folder too.
+    """
     name, options = split_method(text)
     check_option_texts(options)
     if "=" in name:
@@ -173,6 +176,8 @@ def check_method_text(text: str) -> str:
             lookup("method", dict.fromkeys(method_names()), name)
         except UnknownNameError as error:
             raise UnknownNameError(f"{error} A function of your own is MODULE:FUNCTION.") from error
+    else:
+        search_working_folder()
     return text
 
 
@@ -284,14 +289,6 @@ def method_texts(values: list[str] | str | None) -> list[str]:
     """Methods separated by commas or given one by one; commas in brackets belong to an option."""
     given = [values] if isinstance(values, str) else values or ()
     return [text.strip() for value in given for text in split_outside_brackets(value, ",") if text.strip()]
-
-
-def method_and_options(text: str) -> tuple[str, list[str]]:
-    """The method's name and the texts of its options; a user's module is looked for in the current folder too."""
-    name, options = split_method(text)
-    if ":" in name:
-        search_working_folder()
-    return name, options
 
 
 def image_settings(run: str | None, images: list[str] | None, dataset: str | None) -> dict[str, Any]:

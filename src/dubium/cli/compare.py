@@ -13,6 +13,7 @@ from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._tables import exit_with_skipped, print_json, say_size_taken
 from dubium.errors import OptionError, UnknownNameError
 from dubium.files import own_folder
+from dubium.option_text import split_method
 
 if TYPE_CHECKING:
     from dubium.estimate import Estimate
@@ -83,7 +84,7 @@ def compare(
     texts = o.method_texts(methods) or ["ua-backprop"]
     if len(texts) > 2:
         raise OptionError(f"--methods names {len(texts)} methods; give one for both sides, or one for each.")
-    sides, chosen = (run_a, run_b), [o.method_and_options(text) for text in (texts[0], texts[-1])]
+    sides, chosen = (run_a, run_b), [split_method(text) for text in (texts[0], texts[-1])]
     both = posterior, weights, mean, std, network_output, data_config
     for_b = posterior_b, weights_b, mean_b, std_b, network_output_b, data_config_b
     works, folders, sizes = list["Work | None"](), list[Path](), set[tuple[int, ...]]()

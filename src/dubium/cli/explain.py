@@ -20,6 +20,7 @@ from dubium.cli._tables import (
     say_unused_labels,
 )
 from dubium.files import own_folder
+from dubium.option_text import split_method
 
 
 def explain(
@@ -70,7 +71,7 @@ def explain(
     stopped. Files that cannot be read are skipped, counted and named, and the exit code is then 1.
     """
     named_posterior = o.posterior_settings(run, posterior, weights, mean, std, network_output, data_config)
-    method, texts = o.method_and_options(method)
+    method, texts = split_method(method)
     named_images = o.image_settings(run, images, dataset)
     options = o.method_options(
         [*texts, *(option or ()), *([f"tau1={tau1}"] if tau1 else ())],

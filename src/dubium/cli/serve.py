@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from dubium.cli import _options as o
+from dubium.option_text import split_method
 
 HERE = ("127.0.0.1", "localhost", "::1")
 
@@ -62,7 +63,7 @@ def serve(
                 o.posterior_settings(run, *own), shown, fit=fit, resize=resize, interpolation=interpolation,
                 input_shape=o.parse_numbers(input_shape, int), classes=o.split_words([names]) if names else None,
             )  # fmt: skip
-        chosen = [(text, *o.method_and_options(text)) for text in o.method_texts(methods)]
+        chosen = [(text, *split_method(text)) for text in o.method_texts(methods)]
         session = with_methods(session, {text: (name, o.method_options(options)) for text, name, options in chosen})
         if host not in HERE:
             typer.echo(f"dubium: anyone who can reach {host} can use this page and upload images.", err=True)

@@ -9,7 +9,7 @@ import numpy as np
 from dubium.errors import MissingExtraError
 from dubium.report.cards import percent
 from dubium.report.pictures import img_element, place_of_most, row_overlay
-from dubium.run.groups import DRAWS, ENOUGH, Group, Groups, find_groups
+from dubium.run.groups import DRAWS, Group, Groups, find_groups
 from dubium.run.row import Row
 from dubium.run.store import Results
 
@@ -27,8 +27,6 @@ def causes_section(results: Results, kind: str, name: Namer, linked: Collection[
     Args:
         linked: images that have a card on the page, which their examples lead to.
     """
-    if results.explained_count() < ENOUGH:
-        return ""
     try:
         found = find_groups(results, kind)
     except MissingExtraError:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from html import escape
 from importlib.resources import files
@@ -19,6 +19,7 @@ from dubium.report.cards import gallery_section, image_card, image_key
 from dubium.report.causes import causes_section
 from dubium.report.summary import MeanMap, RunSummary, summarise_results, summary_panels
 from dubium.report.what_to_do import what_to_do_section
+from dubium.run.groups import ENOUGH
 from dubium.run.shard_checks import check_whole_about
 from dubium.run.signed import rows_with_signs
 from dubium.run.store import Results, class_name, open_results
@@ -27,11 +28,13 @@ from dubium.types import KINDS
 FILE = "index.html"
 GALLERY = 200  # cards on a page
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-KINDS_IN_WORDS = {
-    "total": "all doubt about the class: the entropy of the networks' mean prediction.",
-    "aleatoric": "doubt that the networks share, because the image itself is ambiguous.",
-    "epistemic": "disagreement between the networks, which more or better training data would reduce.",
-}
+KINDS_HTML = (
+    "<p>Uncertainty is measured in nats; total = aleatoric + epistemic.</p><ul>"
+    "<li><b>total</b>: all doubt about the class: the entropy of the networks&#x27; mean prediction.</li>"
+    "<li><b>aleatoric</b>: doubt that the networks share, because the image itself is ambiguous.</li>"
+    "<li><b>epistemic</b>: disagreement between the networks, which more or better training data would reduce.</li>"
+    "</ul>"
+)
 KINDS_ALIKE = (
     "The three maps of ua-backprop are nearly one picture: it weighs the same relevance maps for every kind. "
     "Maps that tell the kinds apart: <code>--method auto</code>."
@@ -75,9 +78,9 @@ def run_page(
 ) -> str:
     """The HTML of the page about a run."""
     check_whole_about(results.about, results.folder)
-    settings = results.about["settings"]
-    first = settings["kinds"][0]
-    name = partial(class_name, results.about["classes"])
+    settings, skipped, explained = results.about["settings"], results.skipped(), results.explained_count()
+    first, name = settings["kinds"][0], partial(class_name, results.about["classes"])
+    methods = [run.about["settings"]["method"] for run in (results, beside) if run is not None]
     summary, mean, cards = summarise_results(results), MeanMap(), dict[int, str]()
     ranks = results.ranks(first, gallery) if results.explained else {}
     most = max((max(table["total"]) for table in results.columns(["total"], results.explained)), default=0) or log(2)
@@ -85,31 +88,29 @@ def run_page(
     for row in rows_with_signs(results):
         mean.add(row)
         if row.id in ranks:
-            methods = {settings["method"]: row}
-            if beside is not None and image_key(row) in others:
-                methods[beside.about["settings"]["method"]] = others[image_key(row)]
-            shown = methods if len(methods) > 1 else None
+            other = others.get(image_key(row))
+            both = None if other is None else {methods[0]: row, methods[-1]: other}
             try:
-                cards[ranks[row.id]] = image_card(row, name, most, smooth=smooth, methods=shown)
+                cards[ranks[row.id]] = image_card(
+                    row, name, most, smooth=smooth, methods=both if both and len(both) > 1 else None
+                )
             except FileFormatError as error:
                 raise FileFormatError(
                     f"The results in {results.folder} are damaged at image {row.id}: {error}"
                 ) from error
     title = title or f"What makes it unsure: {images_title(settings)}"
-    skipped = results.skipped()
     body = [
-        page_header(title, lead_text(results, summary, beside), headline_facts(summary, skipped)),
+        page_header(title, lead_text(results, explained, summary, methods), headline_facts(summary, skipped)),
         "<main>",
         skipped_warning(skipped) if skipped else "",
         '<h2 id="summary">All images</h2>',
         f'<div class="plots">{"".join(summary_panels(summary, mean, name))}</div>',
         what_to_do_section(results, name),
-        causes_section(results, first, name, ranks),
-        gallery_section(
-            [cards[rank] for rank in sorted(cards)], results.explained_count(), most, first, smooth_words(smooth)
-        ),
+        causes_section(results, first, name, ranks) if explained >= ENOUGH else "",
+        gallery_section([cards[rank] for rank in sorted(cards)], explained, most, first, smooth_words(smooth)),
         '<h2 id="made">How it was made</h2>',
-        kinds_html({found.about["settings"]["method"] for found in (results, beside) if found is not None}),
+        KINDS_HTML,
+        f"<p>{KINDS_ALIKE}</p>" if set(methods) == {UA_BACKPROP} else "",
         f"<details><summary>Settings and versions</summary>{settings_table(results.about)}</details>",
         "</main>",
     ]
@@ -161,10 +162,9 @@ def images_title(settings: dict[str, Any]) -> str:
     return f"{first} and {len(others)} more" if others else str(first)
 
 
-def lead_text(results: Results, summary: RunSummary, beside: Results | None) -> str:
-    """How many images were shown to how many networks, and how many were explained."""
-    about, explained = results.about, results.explained_count()
-    settings, members = about["settings"], about["posterior"]["members"]
+def lead_text(results: Results, explained: int, summary: RunSummary, methods: Sequence[str]) -> str:
+    """How many images were shown to how many networks, and how many were explained by which methods."""
+    settings, members = results.about["settings"], results.about["posterior"]["members"]
     networks = f"{members} network{'s' * (members != 1)}"
     text = f"{summary.images:,} images were shown to {networks}."
     text = text if summary.images != 1 else f"1 image was shown to {networks}."
@@ -172,8 +172,7 @@ def lead_text(results: Results, summary: RunSummary, beside: Results | None) -> 
         text += f" The {explained:,} with the most {settings['kinds'][0]} uncertainty were explained"
     elif explained:
         text += " All were explained" if summary.images != 1 else " It was explained"
-    methods = " and ".join(found.about["settings"]["method"] for found in (results, beside) if found is not None)
-    text += f" with {methods}: the maps say which pixels raise the doubt." if explained else ""
+    text += f" with {' and '.join(methods)}: the maps say which pixels raise the doubt." if explained else ""
     single = " With a single network nothing can disagree, so epistemic uncertainty is zero." if members == 1 else ""
     return escape(text + single)
 
@@ -193,13 +192,6 @@ def skipped_warning(skipped: Sequence[dict[str, str]]) -> str:
         " skipped, because they could not be read" if len(skipped) > 1 else " skipped, because it could not be read"
     )
     return f'<div class="warning"><details><summary>{count}</summary>{skipped_table(skipped)}</details></div>'
-
-
-def kinds_html(methods: Collection[str]) -> str:
-    """What the kinds are, and where UA-Backprop's maps stand alone, how to have maps that tell them apart."""
-    items = "".join(f"<li><b>{kind}</b>: {escape(words)}</li>" for kind, words in KINDS_IN_WORDS.items())
-    alike = f"<p>{KINDS_ALIKE}</p>" if set(methods) == {UA_BACKPROP} else ""
-    return f"<p>Uncertainty is measured in nats; total = aleatoric + epistemic.</p><ul>{items}</ul>{alike}"
 
 
 def two_column_table(rows: Mapping[str, Any]) -> str:

@@ -19,6 +19,10 @@ THUMBNAIL_PIXELS = 2**20  # dubium writes at most 256 x 256
 LONGEST = 256  # pixels a side of the grid on which outlines are drawn
 STRIP = 4  # from this ratio of width to height on, pictures are put below each other
 STRETCHED = 8  # from this ratio of the sides on, they are drawn thicker than they are
+NINTHS = (  # of an image, in reading order
+    "top left", "top centre", "top right", "middle left", "centre", "middle right", "bottom left", "bottom centre",
+    "bottom right",
+)  # fmt: skip
 ALEATORIC, EPISTEMIC = (0.25, 0.62, 1.0), (1.0, 0.36, 0.2)  # colours of the contrast
 
 
@@ -111,18 +115,13 @@ def contrast_colours(contrast: Contrast, size: Sequence[int]) -> Float[np.ndarra
 def place_of_peak(array: Array) -> str:
     """Where the highest value of a map is, in words: one of nine places."""
     row, column = np.unravel_index(int(np.argmax(array)), array.shape)
-    return place_in_words(int(3 * row // array.shape[0]), int(3 * column // array.shape[1]))
+    return NINTHS[3 * int(3 * row // array.shape[0]) + int(3 * column // array.shape[1])]
 
 
 def place_of_most(array: Array | NDArray[np.bool_]) -> str:
     """The ninth of the image with the highest sum, in words."""
     bands = [np.array_split(band, 3, axis=1) for band in np.array_split(array, 3, axis=0)]
-    return place_in_words(*divmod(int(np.argmax([[part.sum() for part in band] for band in bands])), 3))
-
-
-def place_in_words(row: int, column: int) -> str:
-    words = ("top", "middle", "bottom")[row], ("left", "centre", "right")[column]
-    return "centre" if words == ("middle", "centre") else " ".join(words)
+    return NINTHS[int(np.argmax([[part.sum() for part in band] for band in bands]))]
 
 
 def outlines_svg(row: Row, kind: str) -> str:

@@ -63,16 +63,13 @@ def fill_folder(work: Work, out: Path, engine: Executor, progress: StageProgress
     has_signs = bool(claim.get("signed") or signed)
     everything = range(len(work.source))
     if settings.only is None and settings.top is None:
-        run_jobs(
-            work, shard_jobs("explain", everything, results, settings.shard), engine, progress, with_signs=has_signs
-        )
+        run_jobs(work, "explain", everything, results, engine, progress, with_signs=has_signs)
     else:
-        run_jobs(work, shard_jobs("score", everything, scores, SCORED_ROWS * settings.shard), engine, progress)
+        run_jobs(work, "score", everything, scores, engine, progress)
         files = tuple(sorted(scores.glob("*.parquet")))
         ranks = Results(scores, (), files, {}).ranks(settings.kinds[0], settings.top or 0)
         chosen = settings.only or tuple(ranks)
-        jobs = shard_jobs("explain", chosen, results, settings.shard)
-        run_jobs(work, jobs, engine, progress, with_signs=has_signs)
+        run_jobs(work, "explain", chosen, results, engine, progress, with_signs=has_signs)
         for file in files:
             copy_other_rows(file, results / file.name, set(chosen), work.about)
         shutil.rmtree(scores)
@@ -133,27 +130,30 @@ def read_claim(out: Path) -> dict[str, Any]:
     return {"shards": None, **content} if is_whole else {}
 
 
-def shard_jobs(action: Literal["score", "explain"], indices: Sequence[int], folder: Path, size: int) -> list[ShardJob]:
-    """A job for each `size` images."""
-    stem = EXPLAINED if action == "explain" else SCORED
-    parts = (tuple(indices[start : start + size]) for start in range(0, len(indices), size))
-    return [ShardJob(action, part, str(folder / f"{stem}-{n:05}.parquet")) for n, part in enumerate(parts)]
-
-
 def run_jobs(
-    work: Work, jobs: Sequence[ShardJob], engine: Executor, progress: StageProgress | None, *, with_signs: bool = False
+    work: Work,
+    action: Literal["score", "explain"],
+    indices: Sequence[int],
+    folder: Path,
+    engine: Executor,
+    progress: StageProgress | None,
+    *,
+    with_signs: bool = False,
 ) -> None:
-    """Run the jobs whose files are not there yet; `with_signs` if each has signed maps beside its shard."""
+    """Score or explain images into shards, but for those that are there; `with_signs` if each has signed maps too."""
+    stem, size = (EXPLAINED, 1) if action == "explain" else (SCORED, SCORED_ROWS)
+    size *= work.settings.shard
+    parts = (tuple(indices[start : start + size]) for start in range(0, len(indices), size))
+    jobs = [ShardJob(action, part, str(folder / f"{stem}-{n:05}.parquet")) for n, part in enumerate(parts)]
     done = {job: [Path(job.file), *[signed_shard(job.file)] * with_signs] for job in jobs}
     done = {job: files for job, files in done.items() if all(file.exists() for file in files)}
     images = {job.file: float(len(job.indices)) if job in done else 0.0 for job in jobs}
-    total = sum(len(job.indices) for job in jobs)
 
     def show_progress(event: tuple[str, float]) -> None:
         file, done = event
         images[file] = done  # fewer than before if a worker died and the job was begun again
         if progress:
-            progress(jobs[0].action, sum(images.values()), total)
+            progress(action, sum(images.values()), len(indices))
 
     if not jobs:
         return
@@ -165,7 +165,7 @@ def run_jobs(
     for _ in engine(run_job, work, missing, show_progress, threads=threads, device=device):
         pass
     if progress:
-        progress(jobs[0].action, total, total)  # the last report of a worker may be missing
+        progress(action, len(indices), len(indices))  # the last report of a worker may be missing
 
 
 def copy_other_rows(source: Path, to: Path, explained: set[int], about: Any) -> None:

@@ -22,7 +22,7 @@ from dubium.executor import Report
 from dubium.explanation import Explanation
 from dubium.figures import picture
 from dubium.kinds import KINDS
-from dubium.run.row import Row, make_region_rows
+from dubium.run.row import Row, region_rows
 from dubium.run.shard import ShardWriter, open_shard
 from dubium.run.signed import signed_row, signed_shard
 from dubium.run.work import PosteriorOnDevice, Work
@@ -153,6 +153,7 @@ def make_row(explanation: Explanation, place: int, facts: dict[str, Any]) -> Row
     height, width = next((tuple(values.shape) for values in maps.values()), size)
     stored: dict[str, Any] = dict.fromkeys(f"map_{kind}" for kind in KINDS)
     stored |= {f"map_{kind}": values.float().numpy(force=True) for kind, values in maps.items()}
+    regions = [row for kind, values in maps.items() for row in region_rows(values, kind, size, box)]
     advice = advise(confidence, prediction, facts["label"], total=scores["total"], epistemic=scores["epistemic"])
     return Row(
         **{**facts, "seen": box},
@@ -163,7 +164,7 @@ def make_row(explanation: Explanation, place: int, facts: dict[str, Any]) -> Row
         **stored,
         height=height,
         width=width,
-        regions=make_region_rows(maps, size, box) if maps else None,
+        regions=tuple(regions) or None,
         advice=advice.name,
         signed={kind: values.float().numpy(force=True) for kind, values in signed.items()} or None,
     )

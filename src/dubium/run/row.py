@@ -4,7 +4,7 @@ A region's mask is stored as COCO's run lengths: column by column, the length of
 none), of the run of True after it, and so on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from dubium.advice import ADVICE, Advice, advise
 from dubium.data.fit import Box, place_map
 from dubium.errors import FileFormatError
 from dubium.kinds import KINDS
-from dubium.regions import LEVEL, Region, map_regions
+from dubium.regions import LEVEL, map_regions
 from dubium.run.pixel_grid import mask_on_image
 
 Array = NDArray[np.float32]
@@ -160,34 +160,37 @@ def mask_from_counts(counts: Sequence[int], size: tuple[int, int], step: int = 1
     return is_bright
 
 
-def make_region_rows(
-    maps: Mapping[str, Float[Tensor, "h w"]], size: tuple[int, int], box: Box
-) -> tuple[RegionRow, ...]:
-    """The regions of one image's maps, in pixels of the image.
+def region_rows(
+    values: Float[Tensor, "h w"],
+    kind: str,
+    size: Sequence[int],
+    box: Box,
+    *,
+    level: float | int = LEVEL,
+    smooth: float | int | None = None,
+) -> list[RegionRow]:
+    """The regions of one map in pixels of its image, the remainder last.
 
-    They are found on the grid of the maps: a photo's smoothed map is no finer than what the network saw.
+    They are found on the grid of the map: a photo's smoothed map is no finer than what the network saw. Regions without
+    a pixel of the image, and what `crop` cut off, belong to the remainder.
 
     Args:
-        maps: by kind.
         size: height and width of the image.
-        box: the part of the image that the maps lie on.
+        box: the part of the image that the map lies on.
+        level, smooth: see `dubium.regions.map_regions`.
     """
-    return tuple(row for kind, values in maps.items() for row in region_rows(map_regions(values, kind), size, box))
-
-
-def region_rows(regions: Sequence[Region], size: tuple[int, int], box: Box | None = None) -> list[RegionRow]:
-    """Regions at another size; those without a pixel there, and what `crop` cut off, belong to the remainder."""
-    place, bright = box or (0, 0, *size), [region for region in regions if not region.is_remainder]
-    masks = [(region, mask_on_image(region.mask.numpy(force=True), size, place)) for region in bright]
-    kept = [(region, mask) for region, mask in masks if mask.values.any()]
-    outside = np.ones(tuple(regions[-1].mask.shape), np.bool_)
-    for region, _ in kept:
-        outside &= ~region.mask.numpy(force=True)
-    rest = 1.0 - sum(region.share for region, _ in kept)
-    remainder = mask_on_image(outside, size, place, outside=True)
-    found = [(mask, region.share) for region, mask in kept] + [(remainder, max(0.0, rest))]
-    kind = regions[-1].kind
-    return [RegionRow(kind, *mask.box(), mask.area(), share, mask is remainder, mask.counts()) for mask, share in found]
+    rows, outside = list[RegionRow](), np.ones(tuple(values.shape), np.bool_)
+    for region in map_regions(values, kind, level=level, smooth=smooth):
+        if region.is_remainder:
+            continue
+        mask = region.mask.numpy(force=True)
+        placed, area, counts = mask_on_image(mask, size, box)
+        if area:
+            rows.append(RegionRow(kind, *placed, area, region.share, False, counts))
+            outside &= ~mask
+    placed, area, counts = mask_on_image(outside, size, box, outside=True)
+    rest = max(0.0, 1.0 - sum(row.share for row in rows))
+    return [*rows, RegionRow(kind, *placed, area, rest, True, counts)]
 
 
 def regions_of_row(row: Row, kind: str, *, level: float | None = None, smooth: float | None = None) -> list[RegionRow]:
@@ -197,7 +200,5 @@ def regions_of_row(row: Row, kind: str, *, level: float | None = None, smooth: f
     stored = row.stored_maps()
     if kind not in stored:
         return []
-    found = map_regions(
-        torch.from_numpy(stored[kind].copy()), kind, level=LEVEL if level is None else level, smooth=smooth
-    )
-    return region_rows(found, row.image_size, row.seen)
+    values, level = torch.from_numpy(stored[kind].copy()), LEVEL if level is None else level
+    return region_rows(values, kind, row.image_size, row.seen, level=level, smooth=smooth)

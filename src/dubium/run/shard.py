@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from dubium.files import written_atomically
 from dubium.kinds import KINDS
-from dubium.run.store import FORMAT, KEY, SCHEMA, Array, Row
+from dubium.run.store import FORMAT, KEY, SCHEMA, Row
 from dubium.seals import BLANK_SEAL, SEAL, seal_file
 
 FLUSH = 32 * 2**20  # bytes of numbers to collect before a row group is written
@@ -60,28 +60,12 @@ def open_shard(path: Path | str, about: Mapping[str, Any]) -> Iterator[ShardWrit
 
 
 def table_of_rows(rows: Sequence[Row]) -> pa.Table:
-    """Rows as columns of the schema."""
-    columns = {f.name: [getattr(row, f.name) for row in rows] for f in fields(Row)}
-    regions = [None if row.regions is None else [asdict(region) for region in row.regions] for row in rows]
-    arrays: dict[str, Any] = {**columns, "regions": regions}
-    for name in ("probs", *(f"map_{kind}" for kind in KINDS)):
-        arrays[name] = number_lists(columns[name])
-    members = [row.members for row in rows]
-    inner = number_lists([row for block in members for row in block])
-    arrays["members"] = pa.ListArray.from_arrays(list_offsets([len(block) for block in members]), inner)
-    return pa.table([pa.array(arrays[f.name], f.type) if isinstance(arrays[f.name], list) else arrays[f.name]
-                     for f in SCHEMA], schema=SCHEMA)  # fmt: skip
-
-
-def number_lists(arrays: Sequence[Array | None]) -> pa.ListArray:
-    """A list of numbers per row, null where there is none, without a Python object per number."""
-    sizes = [0 if array is None else array.size for array in arrays]
-    there = [np.ravel(array) for array in arrays if array is not None]
-    flat = np.concatenate(there, dtype=np.float32) if there else np.empty(0, np.float32)
-    missing = pa.array([array is None for array in arrays])
-    return pa.ListArray.from_arrays(list_offsets(sizes), pa.array(flat), mask=missing)
-
-
-def list_offsets(sizes: Sequence[int]) -> pa.Array:
-    """Where each list begins in the flat array."""
-    return pa.array(np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int32))
+    """Rows as columns of the schema; arrays become lists without a Python object per number."""
+    columns: dict[str, list[Any]] = {field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)}
+    columns["members"] = [list(members) for members in columns["members"]]
+    columns["regions"] = [
+        None if cells is None else [asdict(region) for region in cells] for cells in columns["regions"]
+    ]
+    for name in (f"map_{kind}" for kind in KINDS):
+        columns[name] = [None if values is None else np.ravel(values) for values in columns[name]]
+    return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)

@@ -164,14 +164,16 @@ def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tup
         return source_of(import_data(images["factory"])), None if classes is None else tuple(classes)
     if "dataset" in images:
         dataset = load(images["dataset"])
-        return DatasetImages(renumber_labels(dataset, classes)), tuple(classes or dataset.classes) or None
+        if classes is not None and tuple(classes) != dataset.classes:
+            dataset = renumber_labels(dataset, classes)
+        return DatasetImages(dataset), tuple(classes or dataset.classes) or None
     known = None if classes is None else tuple(classes)
     return FileImages(find_images(images["files"]), known or ()), known
 
 
-def renumber_labels(dataset: Dataset, classes: Sequence[str] | None) -> Dataset:
+def renumber_labels(dataset: Dataset, classes: Sequence[str]) -> Dataset:
     """The dataset with labels that index the posterior's classes, where the dataset numbers them differently."""
-    if dataset.labels is None or classes is None or tuple(classes) == dataset.classes:
+    if dataset.labels is None:
         return dataset
     if len(dataset.classes) > len(classes):
         raise OptionError(
