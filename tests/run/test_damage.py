@@ -15,8 +15,7 @@ from dubium.errors import FileFormatError
 from dubium.report import write_page
 from dubium.run import open_results
 from dubium.run.row import RegionRow
-from dubium.run.shard import open_shard, table_of_rows
-from dubium.run.store import SCHEMA, read_rows
+from dubium.run.shard import SCHEMA, open_shard, read_rows, table_of_rows
 from dubium.seals import MARK, check_seal
 from tests.limits import IS_LINUX, assert_refused
 from tests.run.test_store import row, write

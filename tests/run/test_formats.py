@@ -18,7 +18,7 @@ from dubium.run import Settings, explain_dataset, open_results, open_work
 from dubium.run import shard as shard_module
 from dubium.run import store as store_module
 from dubium.run.row import regions_of_row
-from dubium.run.store import read_about
+from dubium.run.shard import read_about
 from tests import piles
 
 LARGE = (40, 60)  # height and width; the networks take 12 x 12
@@ -87,20 +87,18 @@ def test_what_a_crop_cuts_off_has_no_doubt(photos, tmp_path):
 
 
 @pytest.fixture
-def old(photos, tmp_path, monkeypatch):
+def old(photos, tmp_path):
     """Results of format 2: maps at the image's own size, no further columns."""
     results = run(photos, tmp_path / "new")
-    schema = store_module.SCHEMA
+    schema = shard_module.SCHEMA
     for name in THIRD:
         schema = schema.remove(schema.get_field_index(name))
     about = {**results.about, "format": 2}
-    with monkeypatch.context() as patch:
-        patch.setattr(shard_module, "SCHEMA", schema)
-        with shard_module.open_shard(tmp_path / "old" / "results" / "explained-00000.parquet", about) as shard:
-            for row in results.rows():
-                height, width = row.image_size
-                values = {f"map_{kind}": array for kind, array in row.maps().items()}
-                shard.add(store_module.Row(**{**vars(row), **values, "height": height, "width": width}))
+    with shard_module.open_shard(tmp_path / "old" / "results" / "explained-00000.parquet", about, schema) as shard:
+        for row in results.rows():
+            height, width = row.image_size
+            values = {f"map_{kind}": array for kind, array in row.maps().items()}
+            shard.add(store_module.Row(**{**vars(row), **values, "height": height, "width": width}))
     return tmp_path
 
 

@@ -12,7 +12,6 @@ from dubium.errors import FileFormatError
 from dubium.regions import map_regions
 from dubium.run import Settings, explain_dataset, open_results, open_work
 from dubium.run import shard as shard_module
-from dubium.run import store as store_module
 from dubium.run.pixel_grid import mask_on_image
 from dubium.run.row import mask_from_counts, region_rows, regions_of_row
 from tests import piles
@@ -133,14 +132,13 @@ def test_the_store_has_the_advice_of_every_image(out):
         assert row.advice == expected.name
 
 
-def test_results_of_format_1_are_read_and_have_regions_of_their_maps(out, tmp_path, monkeypatch):
+def test_results_of_format_1_are_read_and_have_regions_of_their_maps(out, tmp_path):
     results = open_results(out / "a")
-    old = store_module.SCHEMA
+    old = shard_module.SCHEMA
     for name in ("advice", "regions", "image_height", "image_width", "seen"):
         old = old.remove(old.get_field_index(name))
-    monkeypatch.setattr(shard_module, "SCHEMA", old)
     with shard_module.open_shard(
-        tmp_path / "results" / "explained-00000.parquet", {**results.about, "format": 1}
+        tmp_path / "results" / "explained-00000.parquet", {**results.about, "format": 1}, old
     ) as shard:
         for row in results.rows(results.explained):
             shard.add(row)

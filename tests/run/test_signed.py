@@ -12,8 +12,8 @@ from dubium.errors import FileFormatError
 from dubium.report import write_page
 from dubium.run import Settings, explain_dataset, open_results, open_work
 from dubium.run import job as job_module
+from dubium.run.shard import SCHEMA
 from dubium.run.signed import lowering_row, rows_with_signs, signed_shard
-from dubium.run.store import SCHEMA
 from dubium.types import KINDS
 from tests import piles
 

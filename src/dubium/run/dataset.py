@@ -11,10 +11,10 @@ from dubium.executor import Executor, in_turn
 from dubium.files import check_recorded, check_same_settings, own_folder, write_json
 from dubium.reading import read_json
 from dubium.run.job import ShardJob, run_job
-from dubium.run.shard import open_shard
+from dubium.run.shard import check_shard, open_shard, read_about, read_rows
 from dubium.run.signed import FOLDER as SIGNED
 from dubium.run.signed import signed_shard
-from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, check_shard, open_results, read_about, read_rows
+from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, open_results
 from dubium.run.work import Work
 
 FILE = "run.json"

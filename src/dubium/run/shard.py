@@ -1,4 +1,7 @@
-"""Writing a shard: rows go to disk as they come, and the file appears whole or not at all."""
+"""A shard: a Parquet file of rows, with the settings that made them in its metadata. Its schema, writing and reading.
+
+Rows go to disk as they come, and the file appears whole or not at all. What is read is checked, whoever wrote it.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,12 +14,49 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dubium.errors import FileFormatError
 from dubium.files import written_atomically
 from dubium.kinds import KINDS
-from dubium.run.store import FORMAT, KEY, SCHEMA, Row
-from dubium.seals import BLANK_SEAL, SEAL, seal_file
+from dubium.reading import open_regular_file, parse_json
+from dubium.run.row import REGION, Array, RegionRow, Row
+from dubium.run.shard_checks import (
+    REGION_KINDS,
+    TEXT_COLUMNS,
+    TEXTS,
+    check_about,
+    check_layout,
+    check_rows,
+    expand_texts,
+)
+from dubium.seals import BLANK_SEAL, LARGEST, SEAL, check_seal, damage_of, seal_file
 
+FORMATS = (1, 2, 3)  # the second has a seal, regions and advice; in the third maps have the networks' size
+FORMAT = FORMATS[-1]
+KEY = "dubium"
 FLUSH = 32 * 2**20  # bytes of numbers to collect before a row group is written
+
+NUMBERS = pa.list_(pa.float32())
+SCHEMA = pa.schema(
+    [
+        pa.field("id", pa.int64(), nullable=False),
+        ("path", pa.string()),
+        ("label", pa.int64()),
+        ("prediction", pa.int64()),
+        ("probs", NUMBERS),
+        ("members", pa.list_(NUMBERS)),
+        *((kind, pa.float32()) for kind in KINDS),
+        *((f"map_{kind}", NUMBERS) for kind in KINDS),
+        ("height", pa.int32()),
+        ("width", pa.int32()),
+        ("thumbnail", pa.binary()),
+        ("regions", pa.list_(REGION)),
+        ("advice", pa.string()),
+        ("image_height", pa.int32()),
+        ("image_width", pa.int32()),
+        ("seen", pa.list_(pa.int32())),
+    ]
+)
+PICTURES = (*(f"map_{kind}" for kind in KINDS), "thumbnail")
 
 
 @dataclass
@@ -41,16 +81,16 @@ class ShardWriter:
 
     def flush(self) -> None:
         if self.rows:
-            self.writer.write_table(table_of_rows(self.rows))
+            self.writer.write_table(table_of_rows(self.rows, self.writer.schema))
         self.rows, self.bytes = [], 0
 
 
 @contextmanager
-def open_shard(path: Path | str, about: Mapping[str, Any]) -> Iterator[ShardWriter]:
+def open_shard(path: Path | str, about: Mapping[str, Any], schema: pa.Schema = SCHEMA) -> Iterator[ShardWriter]:
     """A shard to add rows to; it becomes `path` when the block ends, and vanishes if the block raises."""
     options = {"compression": "zstd", "use_dictionary": ["path"], "write_page_checksum": True}
     with written_atomically(path) as beside:
-        with pq.ParquetWriter(beside, SCHEMA, **options) as writer:
+        with pq.ParquetWriter(beside, schema, **options) as writer:
             shard = ShardWriter(writer)
             yield shard
             shard.flush()
@@ -59,7 +99,7 @@ def open_shard(path: Path | str, about: Mapping[str, Any]) -> Iterator[ShardWrit
         seal_file(beside)
 
 
-def table_of_rows(rows: Sequence[Row]) -> pa.Table:
+def table_of_rows(rows: Sequence[Row], schema: pa.Schema = SCHEMA) -> pa.Table:
     """Rows as columns of the schema; arrays become lists without a Python object per number."""
     columns: dict[str, list[Any]] = {field.name: [getattr(row, field.name) for row in rows] for field in fields(Row)}
     columns["members"] = [list(members) for members in columns["members"]]
@@ -68,4 +108,84 @@ def table_of_rows(rows: Sequence[Row]) -> pa.Table:
     ]
     for name in (f"map_{kind}" for kind in KINDS):
         columns[name] = [None if values is None else np.ravel(values) for values in columns[name]]
-    return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
+    return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
+
+
+def read_rows(file: Path, columns: Sequence[str] | None = None) -> Iterator[Row]:
+    """The rows of one shard, the inverse of `table_of_rows`; the pictures may be left out of the columns."""
+    arrays = {"probs", "members", *(f"map_{kind}" for kind in KINDS)}
+    for table in read_groups(file, columns):
+        plain = {name: table[name].to_pylist() for name in table.column_names if name not in arrays}
+        for index in range(len(table)):
+            values: dict[str, Any] = dict.fromkeys(PICTURES) | {name: column[index] for name, column in plain.items()}
+            if values.get("regions") is not None:
+                cells = values["regions"]
+                values["regions"] = tuple(RegionRow(**{**cell, "counts": tuple(cell["counts"])}) for cell in cells)
+            if "seen" in values:
+                values["seen"] = tuple(values["seen"])
+            shape = values["height"], values["width"]
+            values["probs"] = float_array(table["probs"][index])
+            values["members"] = np.stack([float_array(member) for member in table["members"][index]])
+            for name in arrays & {*PICTURES, *table.column_names} - {"probs", "members"}:
+                cell = table[name][index] if name in table.column_names else None
+                values[name] = float_array(cell).reshape(shape) if cell is not None and cell.is_valid else None
+            yield Row(**values)
+
+
+def float_array(cell: pa.ListScalar) -> Array:
+    return np.asarray(cell.values.to_numpy(zero_copy_only=False), np.float32)
+
+
+def read_groups(file: Path, columns: Sequence[str] | None) -> Iterator[pa.Table]:
+    """The row groups of a shard that have rows, one at a time: pages verified, values checked."""
+    try:
+        with open_regular_file(file, most=LARGEST) as source:
+            check_layout(open_parquet(source), SCHEMA)
+            parquet = open_parquet(source, read_dictionary=[*TEXT_COLUMNS, REGION_KINDS])
+            for group in range(parquet.num_row_groups):
+                there = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
+                table = parquet.read_row_group(group, columns=there, use_threads=False)  # a group is small
+                table = expand_texts(table)
+                check_rows(table)
+                if len(table):
+                    yield table
+    except FileFormatError:
+        raise
+    except Exception as error:  # what Arrow raises depends on the byte that is wrong
+        raise FileFormatError(f"{file} is damaged ({error!s:.300}). Delete it and run the command again.") from error
+
+
+def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:
+    """An open file as Parquet; its page checksums are compared, where it has some."""
+    limits = {"thrift_string_size_limit": TEXTS, "thrift_container_size_limit": 10**6}
+    return pq.ParquetFile(source, page_checksum_verification=True, **limits, **options)
+
+
+def check_shard(file: Path) -> None:
+    """Raise an error unless a shard is, byte for byte, what was written; one of an older dubium has no seal."""
+    if not check_seal(file) and read_about(file)["format"] != FORMATS[0]:
+        raise damage_of(file)
+
+
+def read_about(file: Path) -> dict[str, Any]:
+    """The settings in a shard's metadata, and what was skipped."""
+    metadata = read_footer(file).metadata or {}
+    if KEY.encode() not in metadata:
+        raise FileFormatError(f"{file} is damaged or not a shard of dubium's. Delete it and run the command again.")
+    about = check_about(parse_json(metadata[KEY.encode()], file), file)
+    if about.get("format") not in FORMATS:
+        raise FileFormatError(f"{file} is not of format {FORMAT}, the one that this dubium reads. Upgrade dubium.")
+    return about
+
+
+def read_footer(file: Path) -> pq.FileMetaData:
+    """What a Parquet file says about its rows."""
+    try:
+        with open_regular_file(file, most=LARGEST) as source, open_parquet(source) as parquet:
+            return parquet.metadata
+    except (FileFormatError, FileNotFoundError):
+        raise
+    except Exception as error:  # what Arrow raises depends on the byte that is wrong
+        raise FileFormatError(
+            f"{file} is damaged or not a shard of dubium's ({error!s:.300}). Delete it and run the command again."
+        ) from error

@@ -1,7 +1,7 @@
 """What a shard of results must be like before its rows are believed; a file of others may be anything."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,7 @@ import pyarrow.parquet as pq
 from dubium.advice import ADVICE
 from dubium.errors import FileFormatError
 from dubium.kinds import KINDS
-from dubium.reading import open_regular_file
 from dubium.run.data_config import LEAST, is_numbers, is_prepared_config
-from dubium.seals import LARGEST
 
 GROUP = 2**31  # bytes of a row group: 32 MiB, and the maps of an image of 100 million pixels
 NUMBERS = GROUP // 4
@@ -30,31 +28,6 @@ MAPS = tuple(f"map_{kind}" for kind in KINDS)
 NETWORKS = ("run", "factory", "architecture", "given")  # by which settings name a posterior
 WHOLE = ("versions", "settings", "posterior", "images", "classes", "input_shape", "skipped")
 """What every run says about itself in the metadata of each of its shards."""
-
-
-def read_groups(file: Path, schema: pa.Schema, columns: Sequence[str] | None) -> Iterator[pa.Table]:
-    """The row groups of a shard that have rows, one at a time: pages verified, values checked."""
-    try:
-        with open_regular_file(file, most=LARGEST) as source:
-            check_layout(open_parquet(source), schema)
-            parquet = open_parquet(source, read_dictionary=[*TEXT_COLUMNS, REGION_KINDS])
-            for group in range(parquet.num_row_groups):
-                there = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
-                table = parquet.read_row_group(group, columns=there, use_threads=False)  # a group is small
-                table = expand_texts(table)
-                check_rows(table)
-                if len(table):
-                    yield table
-    except FileFormatError:
-        raise
-    except Exception as error:  # what Arrow raises depends on the byte that is wrong
-        raise FileFormatError(f"{file} is damaged ({error!s:.300}). Delete it and run the command again.") from error
-
-
-def open_parquet(source: Any, **options: Any) -> pq.ParquetFile:
-    """An open file as Parquet; its page checksums are compared, where it has some."""
-    limits = {"thrift_string_size_limit": TEXTS, "thrift_container_size_limit": 10**6}
-    return pq.ParquetFile(source, page_checksum_verification=True, **limits, **options)
 
 
 def expand_texts(table: pa.Table) -> pa.Table:

@@ -12,7 +12,8 @@ from typing import Any
 from dubium.errors import FileFormatError
 from dubium.kinds import KINDS
 from dubium.run.row import Row
-from dubium.run.store import Results, check_shard, read_rows
+from dubium.run.shard import check_shard, read_rows
+from dubium.run.store import Results
 
 FOLDER = "signed"
 
