@@ -2,6 +2,8 @@
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dubium.cli.evaluate import app
 from dubium.data import Dataset
@@ -10,7 +12,7 @@ from dubium.evaluation.methods import parse_method, parse_methods
 from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
 from dubium.evaluation.protocols.blurring import BlurringOptions, evaluate_blurring
 from dubium.evaluation.protocols.evaluation import metric_name, shard_slices
-from dubium.evaluation.shards import file_name, method_shard
+from dubium.evaluation.shards import ShardStore, file_name, method_shard
 from dubium.ranking import most_uncertain
 from dubium.registry import CONTROL_NAMES
 from tests.evaluation.handmade import quarrel
@@ -38,6 +40,43 @@ def test_methods_are_parsed_once_each_with_the_control():
     assert [method.label for method in parsed] == ["grad", "ua-backprop:rescale=none:tau2=.5", *CONTROL_NAMES]
     assert parsed[1].options == {"rescale": "none", "tau2": 0.5}
     assert "/" not in file_name(parse_method("grad", 1).label)
+
+
+@given(st.text(max_size=8), st.text(max_size=8))
+def test_two_labels_never_share_a_folder(a, b):
+    assert (file_name(a) == file_name(b)) == (a == b)
+    assert not {"/", "\\", ":"} & set(file_name(a))
+
+
+def test_methods_that_shared_a_folder_are_evaluated_apart(tmp_path):
+    methods = {label: {label: 1} for label in ("a:b", "a_b")}
+    for _ in range(2):  # also when a killed evaluation goes on
+        store = ShardStore.open(tmp_path, {"methods": methods})
+        found = {
+            label: store.compute_values(method_shard(label, 0), lambda label=label: {"label": label})
+            for label in methods
+        }
+        assert found == {label: {"label": label} for label in methods}
+
+
+def test_a_folder_of_an_earlier_version_goes_on_under_its_new_name(tmp_path):
+    (tmp_path / "settings.json").write_text('{"methods": {"captum.attr:Occlusion:shape=[1,4]": {}, "grad": {}}}')
+    old = tmp_path / "shards" / "captum.attr_Occlusion_shape=_1_4_"
+    old.mkdir(parents=True)
+    (old / "00000.json").write_text('{"curves": 1}')
+    label = "captum.attr:Occlusion:shape=[1,4]"
+    store = ShardStore.open(tmp_path, {"methods": {label: {}}})
+    assert store.compute_values(method_shard(label, 0), dict) == {"curves": 1}
+    assert not old.exists()
+
+
+def test_a_folder_in_which_an_earlier_version_mixed_two_methods_is_refused(tmp_path):
+    (tmp_path / "settings.json").write_text('{"methods": {"a:b": {}, "a_b": {}}}')
+    (tmp_path / "shards" / "a_b").mkdir(parents=True)
+    with pytest.raises(OptionError, match="'a_b' and 'a:b' in one place: it cannot be continued"):
+        ShardStore.open(tmp_path, {"methods": {"a:b": {}}})
+    (tmp_path / "shards" / "a~5fb").mkdir()  # this version's: each has its own
+    ShardStore.open(tmp_path, {"methods": {"a:b": {}}})
 
 
 def test_shards_cover_everything_once():

@@ -3,14 +3,15 @@
 Here is the one place that names those files.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from dubium.errors import FileFormatError
+from dubium.errors import FileFormatError, OptionError
 from dubium.files import check_recorded, check_same_settings, write_json
 from dubium.seals import read_sealed_json, write_sealed_json
 from dubium.tensor_files import read_tensor_file, write_tensors
@@ -71,8 +72,44 @@ def cause_network_shard(member: int) -> ShardName:
 
 
 def file_name(label: str) -> str:
-    """A method's label with other characters than letters, digits and `-._=` replaced."""
+    """What files of a method are called: another name for each label.
+
+    A colon becomes `_`; other characters than letters, digits and `-.=` become `~` and two digits for each byte.
+
+    >>> file_name("mine:f:power=3"), file_name("mine_f:shape=[1,4]")
+    ('mine_f_power=3', 'mine~5ff_shape=~5b1~2c4~5d')
+    """
+    escaped = {c: "".join(f"~{byte:02x}" for byte in c.encode(errors="surrogatepass")) for c in label}
+    escaped |= {c: c for c in label if c.isalnum() or c in "-.="} | {":": "_"}
+    return "".join(escaped[c] for c in label)
+
+
+def earlier_file_name(label: str) -> str:
+    """What earlier versions of dubium called them: the same for `a:b` and `a_b`."""
     return "".join(c if c.isalnum() or c in "-._=" else "_" for c in label)
+
+
+def name_method_folders(shards: Path, before: Collection[str], now: Collection[str]) -> None:
+    """Folders for methods whose name earlier versions did not keep apart from others': made now, or renamed.
+
+    Args:
+        before: labels of the methods that the folder's settings name already.
+        now: labels of this call's.
+    """
+    for label in sorted({*before, *now}):
+        name, earlier = shards / file_name(label), shards / earlier_file_name(label)
+        if name == earlier or name.is_dir():
+            continue
+        others = [other for other in before if other != label and earlier_file_name(other) == earlier.name]
+        if label in before and others:
+            raise OptionError(
+                f"{shards.parent} was made by an earlier version of dubium, which kept the results of {label!r} and "
+                f"{others[0]!r} in one place: it cannot be continued. Use another folder."
+            )
+        if label in before and earlier.is_dir():
+            with suppress(FileNotFoundError):  # another worker was faster
+                earlier.rename(name)
+        name.mkdir(parents=True, exist_ok=True)
 
 
 @dataclass(frozen=True)
@@ -88,19 +125,21 @@ class ShardStore:
         Args:
             settings: all that a shard depends on; `methods` has the fingerprint of each by its label.
         """
-        file = Path(folder) / SETTINGS
+        file, now = Path(folder) / SETTINGS, settings.get(METHODS) or {}
         if not file.exists():
+            name_method_folders(Path(folder) / SHARDS, (), now)
             write_json(file, settings)
             return cls(Path(folder))
         there = _read_json(file)
         check_recorded(folder, there, settings)
-        before, now = there.get(METHODS) or {}, settings.get(METHODS) or {}
+        before = there.get(METHODS) or {}
         if not isinstance(before, dict):
             raise FileFormatError(f"{file} is damaged: its methods are {before!r:.200}. Use another folder.")
         common = {label: before[label] for label in now if label in before}
         check_same_settings(
             folder, {**there, METHODS: common}, {**settings, METHODS: {label: now[label] for label in common}}
         )
+        name_method_folders(Path(folder) / SHARDS, before, now)
         if len(common) < len(now):
             try:
                 write_json(file, {**there, METHODS: {**before, **now}})

@@ -178,4 +178,4 @@ def arm_folder(arm: AttentionArm) -> str:
     """A name that tells arms apart by what they do, not by their label."""
     if arm.method == NONE:
         return NONE
-    return file_name(f"{arm.method}@{arm.kind}-{arm.alpha:g}-{arm.normalisation}-{arm.space}")
+    return f"{file_name(arm.method)}_{arm.kind}-{arm.alpha:g}-{arm.normalisation}-{arm.space}"

@@ -13,7 +13,7 @@ from dubium.data import Dataset
 from dubium.evaluation.metrics.calibration import predictive_metrics
 from dubium.evaluation.protocols.evaluation import Evaluation, run_items
 from dubium.evaluation.protocols.mitigation_arm import arm_measurements
-from dubium.evaluation.shards import ShardStore, arm_shard, file_name
+from dubium.evaluation.shards import ShardStore, arm_shard
 from dubium.evaluation.summary import EvaluationSummary
 from dubium.files import own_folder
 from dubium.fingerprint import dataset_fingerprint
@@ -64,4 +64,4 @@ def run_trial(
         network = STRATEGIES[label.removesuffix(CONTROL)](trial)
         return predictive_metrics(dataset_logits(network, test), labels)
 
-    return store.compute_values(arm_shard(file_name(label), seed), compute)
+    return store.compute_values(arm_shard(label.replace(": ", "__"), seed), compute)
