@@ -10,16 +10,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from dubium.data import Dataset
 from dubium.errors import DivergedError
 from dubium.evaluation.protocols import PROTOCOLS
 from dubium.evaluation.protocols.evaluation import Evaluation, run_items
 from dubium.evaluation.protocols.images import compute_maps
-from dubium.evaluation.protocols.mitigation import MAPS, MitigationOptions, mitigation_options
+from dubium.evaluation.protocols.mitigation import MAPS, MitigationOptions, mitigation_options, train_explainer
 from dubium.evaluation.protocols.mitigation_arm import Attention, arm_measurements, train_arm
-from dubium.evaluation.shards import ShardStore, arm_shard, explainer_shard, file_name
+from dubium.evaluation.shards import ShardStore, arm_shard, file_name
 from dubium.evaluation.summary import EvaluationSummary
 from dubium.files import own_folder
 from dubium.fingerprint import dataset_fingerprint
@@ -28,8 +28,6 @@ from dubium.registry import UA_BACKPROP
 from dubium.reproduce.job import NONE, SEEDS, AttentionArm, Job
 from dubium.reproduce.networks import open_data
 from dubium.reproduce.study import Study, open_methods
-from dubium.seeds import seed_for
-from dubium.training.loop import fit, network_for
 from dubium.training.recipe import Recipe
 from dubium.types import Kind
 
@@ -132,8 +130,7 @@ def arm_maps(
     """Maps of the first training images by method and kind, of `count` networks trained plainly on all of them."""
     if not evaluation.methods:
         return {}
-    train = partial(train_explainer, store, evaluation.data, recipe)
-    members = run_items(evaluation, train, range(count), "training the explainer")
+    members = train_explainer(evaluation, store, evaluation.data, recipe, count)
     x = evaluation.data.batch(slice(images))
     maps: dict[str, dict[str, Tensor]] = {}
     for method in evaluation.methods:
@@ -141,21 +138,6 @@ def arm_maps(
         alone = replace(evaluation, posterior=members, methods=(method,), kinds=kinds)
         maps |= compute_maps(alone, store, x, MAPS)
     return maps
-
-
-def train_explainer(
-    store: ShardStore, data: Dataset, recipe: Recipe, _evaluation: Evaluation, member: int
-) -> nn.Module:
-    """One network of the explaining ensemble, trained or read."""
-    seed = seed_for(0, "explainer", member)
-    network = network_for(recipe, seed)
-
-    def train() -> dict[str, Tensor]:
-        fit(network, data, recipe, seed=seed)
-        return dict(network.state_dict())
-
-    network.load_state_dict(store.compute_tensors(explainer_shard(member), train))
-    return network.eval()
 
 
 def train_trial(trials: Trials, _evaluation: Evaluation, item: tuple[AttentionArm, int]) -> dict[str, Any]:

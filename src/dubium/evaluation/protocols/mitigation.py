@@ -125,7 +125,8 @@ def evaluate_mitigation(evaluation: Evaluation, options: MitigationOptions) -> d
 def _prepare_arms(evaluation: Evaluation, store: ShardStore, data: Dataset, options: MitigationOptions) -> list[Arm]:
     """The arm without attention, and one for each method and kind with the maps of the training images."""
     if options.explainer == "subset":
-        evaluation = replace(evaluation, posterior=_train_explainer(evaluation, store, data, options.recipe))
+        networks = train_explainer(evaluation, store, data, options.recipe, len(evaluation.posterior))
+        evaluation = replace(evaluation, posterior=networks)
     x = data.batch(slice(None))
     store.compute_tensors(example_shard("training"), lambda: {"x": x[:EXAMPLES]})
     maps = compute_maps(evaluation, store, x, MAPS)
@@ -133,10 +134,12 @@ def _prepare_arms(evaluation: Evaluation, store: ShardStore, data: Dataset, opti
     return [Arm(NO_ATTENTION, None, None), *arms]
 
 
-def _train_explainer(evaluation: Evaluation, store: ShardStore, data: Dataset, recipe: Recipe) -> list[nn.Module]:
-    """As many networks as the posterior has, trained plainly on the few images."""
+def train_explainer(
+    evaluation: Evaluation, store: ShardStore, data: Dataset, recipe: Recipe, count: int
+) -> list[nn.Module]:
+    """So many networks, trained plainly on the few images, whose maps are the attention; what is trained is read."""
     train = partial(_train_explainer_member, store, data, recipe)
-    return run_items(evaluation, train, range(len(evaluation.posterior)), "training the explainer")
+    return run_items(evaluation, train, range(count), "training the explainer")
 
 
 def _train_explainer_member(
