@@ -98,7 +98,10 @@ def check_networks(posterior: Posterior, data: Dataset, output: OutputChoice) ->
 
 
 def other_images(data: Any, images: Dataset) -> Dataset | None:
-    """Images that give patches: of the embedded digits the other half, of images in memory these; else by name."""
+    """The images that patches are cut from: the other half of the demo's digits, or for images in memory these again.
+
+    None for a dataset that is named: its other split is loaded where it is needed.
+    """
     if isinstance(data, str | Path):
         return load(DEMO).subset(slice(1, None, 2)) if str(data) == DEMO else None
     return images

@@ -83,16 +83,16 @@ class MissingExtraError(DubiumError, ImportError):
     """An optional dependency that is not installed."""
 
 
-def lookup(kind: str, table: Mapping[str, T], name: object) -> T:
-    """`table[name]`, or an error that suggests the nearest name."""
+def lookup(noun: str, table: Mapping[str, T], name: object) -> T:
+    """`table[name]`, or an error that suggests the nearest name; `noun` says what the table is of."""
     if isinstance(name, str) and name in table:
         return table[name]
-    raise UnknownNameError(unknown(kind, name, table))
+    raise UnknownNameError(unknown(noun, name, table))
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+def unknown(noun: str, name: object, known: Iterable[str]) -> str:
     """What to say about a name that does not exist."""
     known = list(known)
     near = get_close_matches(str(name), known, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"No {kind} called {name!r}.{hint} Available: {', '.join(known) or 'none'}."
+    return f"No {noun} called {name!r}.{hint} Available: {', '.join(known) or 'none'}."

@@ -1,4 +1,4 @@
-"""What a computation will take, said before it is started; those that measure it are beside what they measure."""
+"""What a computation will take, for `--estimate`. Each package has a module `estimate` that measures its own."""
 
 from dataclasses import asdict, dataclass
 from typing import Any

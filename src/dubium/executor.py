@@ -9,7 +9,7 @@ import torch
 S = TypeVar("S")
 J = TypeVar("J")
 R = TypeVar("R")
-Report = Callable[[Any], None]
+EventListener = Callable[[Any], None]
 """Called with an event of a job, for people to see; an event may be late or, if a worker dies, missing."""
 
 
@@ -28,10 +28,10 @@ class Executor(Protocol):
 
     def __call__(
         self,
-        do: Callable[[S, J, Report], R],
+        do: Callable[[S, J, EventListener], R],
         shared: S,
         jobs: Iterable[J],
-        report: Report,
+        report: EventListener,
         *,
         threads: int,
         device: str = "cpu",
@@ -39,10 +39,10 @@ class Executor(Protocol):
 
 
 def in_turn(
-    do: Callable[[S, J, Report], R],
+    do: Callable[[S, J, EventListener], R],
     shared: S,
     jobs: Iterable[J],
-    report: Report,
+    report: EventListener,
     *,
     threads: int,
     device: str = "cpu",

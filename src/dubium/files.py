@@ -88,7 +88,7 @@ def check_same_settings(
 def check_recorded(
     folder: Path | str, there: Mapping[str, Any], here: Mapping[str, Any], *, advice: str = "Use another folder."
 ) -> None:
-    """Refuse a folder whose settings lack a name that this run has: nobody can know whether its results are ours."""
+    """Refuse a folder whose settings lack a name that this run has: nobody can know what its results are of."""
     missing = [name for name, value in here.items() if value is not None and name not in there]
     if missing:
         raise OptionError(
@@ -158,7 +158,7 @@ def own_folder(folder: Path | str) -> Iterator[None]:
 
 
 def lock_file(folder: Path) -> int:
-    """An open file with a lock on it; it is the one that the folder has when the lock is there."""
+    """An open file with a lock on it, which is still in the folder after the lock was taken."""
     file = folder / LOCK
     while True:
         handle = open_lock_file(file)
@@ -213,7 +213,7 @@ def acquire(handle: int) -> None:
 
 
 def release_file(file: Path, handle: int) -> None:
-    """Delete the lock's file while it is ours, and close it, which releases the lock."""
+    """Delete the lock's file while this process has the lock, and close it, which releases the lock."""
     if sys.platform == "win32":  # an open file cannot be deleted there: it stays, and is of no harm
         import msvcrt
 

@@ -17,18 +17,18 @@ class EvaluationProtocol:
     Raise `version` when its numbers change: results of another version are then not continued.
 
     Args:
-        options: a function (scale, data, **changes) -> the protocol's options.
-        evaluate: a function (evaluation, options) that writes the evaluation's folder, and returns its summary.
-        figures: a function (shards, summary) -> figures by the name of their file, if it has any.
+        options_path: of a function (scale, data, **changes) -> the protocol's options.
+        evaluate_path: of a function (evaluation, options) that writes the evaluation's folder, and returns its summary.
+        figures_path: of a function (shards, summary) -> figures by the name of their file, if it has any.
         key_metrics: those that a reader should see first, best first; a protocol that has some judges maps of test
             images, and is one of those that `dubium evaluate all` runs.
         split: of a dataset, where the user names none.
         needs_posterior: whether the user names networks; otherwise it trains some of its own.
     """
 
-    options: str
-    evaluate: str
-    figures: str | None = None
+    options_path: str
+    evaluate_path: str
+    figures_path: str | None = None
     key_metrics: tuple[str, ...] = ()
     split: str = "test"
     needs_posterior: bool = True

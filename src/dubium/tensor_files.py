@@ -28,8 +28,10 @@ def write_tensors(path: Path | str, tensors: Mapping[str, Tensor], *, key: str, 
     contiguous: dict[str, Tensor] = {}
     starts: set[int] = set()
     for name, tensor in tensors.items():
-        plain = tensor.detach().cpu().contiguous()
-        contiguous[name] = plain.clone() if plain.data_ptr() in starts else plain  # safetensors refuses shared memory
+        on_cpu = tensor.detach().cpu().contiguous()
+        contiguous[name] = (
+            on_cpu.clone() if on_cpu.data_ptr() in starts else on_cpu
+        )  # safetensors refuses shared memory
         starts.add(contiguous[name].data_ptr())
     with written_atomically(path) as beside:
         save_file(contiguous, beside, metadata={key: json.dumps({**header, SEAL: BLANK_SEAL})})

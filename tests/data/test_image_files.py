@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from dubium.data import load
-from dubium.data.fit import from_size, to_channels, to_size
+from dubium.data.fit import place_map, to_channels, to_size, visible_box
 from dubium.data.image_files import find_images, read_image
 from dubium.errors import DataNotFoundError, FileFormatError
 
@@ -152,7 +152,7 @@ def test_channels_are_repeated_or_weighed():
 @pytest.mark.parametrize("size", [(30, 20), (5, 7), (8, 8)])
 def test_a_map_at_the_images_size_keeps_its_sum(fit, size):
     small = torch.rand(8, 8)
-    large = from_size(small, size, fit)
+    large = place_map(small, size, visible_box(size, (8, 8), fit))
     assert large.shape == size
     assert large.min() >= 0
     torch.testing.assert_close(large.sum(), small.sum())
@@ -163,5 +163,5 @@ def test_crop_takes_the_middle_and_leaves_the_rest_at_0():
     image[:, :, 4:12] = 1
     assert to_size(image, (4, 4), "crop").min() == 1
     assert 0 < to_size(image, (4, 4), "stretch").mean() < 1
-    back = from_size(torch.ones(4, 4), (8, 16), "crop")
+    back = place_map(torch.ones(4, 4), (8, 16), visible_box((8, 16), (4, 4), "crop"))
     assert back[:, :4].sum() == back[:, 12:].sum() == 0

@@ -65,7 +65,7 @@ def test_a_folder_that_is_not_finished_is_refused(tmp_path):
 
 def test_the_table_of_protocols_names_functions_that_are_there():
     for protocol in PROTOCOLS.values():
-        paths = (protocol.options, protocol.evaluate, protocol.figures)
+        paths = (protocol.options_path, protocol.evaluate_path, protocol.figures_path)
         assert all(callable(load_function(path)) for path in paths if path is not None)
 
 

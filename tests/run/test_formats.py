@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import dubium
-from dubium.data.fit import Preprocessing, from_size, to_size
+from dubium.data.fit import Preprocessing, place_map, to_size
 from dubium.data.image_files import read_image
 from dubium.posteriors import load_posterior
 from dubium.report.compare import write_comparison
@@ -54,7 +54,7 @@ def test_maps_are_stored_as_the_networks_saw_them_and_read_at_the_images_size(ph
             (12, 12) if row.image_size == LARGE else (5, 7)
         )  # never finer than the image
         for kind, values in row.maps().items():
-            expected = from_size(found.maps[kind][0], row.image_size)
+            expected = place_map(found.maps[kind][0], row.image_size, (0, 0, *row.image_size))
             np.testing.assert_allclose(values, expected, rtol=1e-3, atol=1e-8)
             stored = getattr(row, f"map_{kind}").astype(np.float64).sum()
             assert values.astype(np.float64).sum() == pytest.approx(stored, rel=1e-6)

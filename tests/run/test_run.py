@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import dubium
-from dubium.data.fit import from_size, to_size
+from dubium.data.fit import place_map, to_size
 from dubium.data.image_files import read_image
 from dubium.errors import OptionError
 from dubium.executor import in_turn
@@ -109,7 +109,7 @@ def test_files_of_other_sizes_are_resized_and_broken_ones_skipped(pile, tmp_path
         assert (row.height, row.width) == (9, 15)
         assert piles.NAMES[row.label] == row.path.split("/")[-2]
         x = to_size(read_image(row.path), (12, 12))[None]
-        expected = from_size(dubium.explain(networks, x).maps["epistemic"][0], (9, 15))
+        expected = place_map(dubium.explain(networks, x).maps["epistemic"][0], (9, 15), (0, 0, 9, 15))
         np.testing.assert_allclose(row.map_epistemic, expected, rtol=1e-3, atol=1e-7)
         assert row.map_epistemic.sum() == pytest.approx(row.epistemic, rel=1e-4)
 

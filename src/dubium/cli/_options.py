@@ -57,12 +57,12 @@ def completion(names: Sequence[str]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in names if name.startswith(incomplete)]
 
 
-def one_of(kind: str, names: Sequence[str]) -> dict[str, Any]:
+def one_of(noun: str, names: Sequence[str]) -> dict[str, Any]:
     """What an option needs that takes one of these names, or several: completion, and an error for any other word."""
 
     def check_names(value: Any) -> Any:
         for word in split_words([value] if isinstance(value, str) else value):
-            lookup(kind, dict.fromkeys(names), word)
+            lookup(noun, dict.fromkeys(names), word)
         return value
 
     return {"callback": check_names, "autocompletion": completion(names)}
@@ -321,12 +321,12 @@ def split_words(values: list[str] | None) -> tuple[str, ...]:
     return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
 
 
-def parse_numbers(values: list[str] | str | None, kind: type[N]) -> tuple[N, ...] | None:
+def parse_numbers(values: list[str] | str | None, number: type[N]) -> tuple[N, ...] | None:
     """Numbers separated by commas or given one by one; None where the option was left out."""
     if values is None or values == []:
         return None
     words = split_words([values] if isinstance(values, str) else values)
     try:
-        return tuple(kind(word) for word in words)
+        return tuple(number(word) for word in words)
     except ValueError as error:
         raise OptionError(f"{','.join(words)!r} is not a list of numbers such as 1,2,3.") from error

@@ -104,7 +104,7 @@ def print_json(value: Any) -> None:
 
 
 def say_size_taken(work: "Work") -> None:
-    """Say at which size images go in, for where nobody named one: a network may answer differently at another."""
+    """Say the size of the networks' images, where it was taken from the images: another may give other predictions."""
     _, height, width = work.preprocessing.shape
     typer.echo(
         f"dubium: images go in at their own size, {height} x {width} pixels; --input-shape says another.", err=True

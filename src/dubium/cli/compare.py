@@ -88,21 +88,21 @@ def compare(
     both = posterior, weights, mean, std, network_output, data_config
     for_b = posterior_b, weights_b, mean_b, std_b, network_output_b, data_config_b
     works, folders, sizes = list["Work | None"](), list[Path](), set[tuple[int, ...]]()
-    for place, side in enumerate(sides):
+    for index, side in enumerate(sides):
         if side is not None and has_results(side):
             works.append(None)
             folders.append(Path(side))
         else:
-            given: list[Any] = [b or a for a, b in zip(both, for_b, strict=True)] if place else list(both)
+            given: list[Any] = [b or a for a, b in zip(both, for_b, strict=True)] if index else list(both)
             if side is not None and (None in sides or side == DEMO or o.is_factory(side)):
                 shared = given[1] if posterior is None and o.is_bare_factory(side) else None
-                given[:2] = for_b[:2] if place else (None, None)  # it is named; the options are the other side's
+                given[:2] = for_b[:2] if index else (None, None)  # it is named; the options are the other side's
                 given[1] = given[1] or shared  # but for --weights where no other network is there to have them
             settings = Settings(
                 posterior=o.posterior_settings(side, *given),
                 images=o.image_settings(DEMO if DEMO in sides else side, images, dataset),
-                method=chosen[place][0], kinds=o.split_words(kinds) or RANKING,
-                options=side_options(chosen, place, o.method_options(option)), top=top, fit=fit, resize=resize,
+                method=chosen[index][0], kinds=o.split_words(kinds) or RANKING,
+                options=side_options(chosen, index, o.method_options(option)), top=top, fit=fit, resize=resize,
                 interpolation=interpolation, input_shape=o.parse_numbers(input_shape, int),
                 classes=o.split_words([names]) if names else None, memory=memory, batch=batch, threads=threads,
             )  # fmt: skip
@@ -111,7 +111,7 @@ def compare(
                 say_size_taken(opened)
             sizes.add(tuple(opened.about["input_shape"]))
             works.append(opened)
-            folders.append(out / "ab"[place])
+            folders.append(out / "ab"[index])
     if estimate:
         print_estimate(estimate_sides(works, top), json=json)
         return
@@ -152,12 +152,12 @@ def estimate_sides(works: "Sequence[Work | None]", top: int) -> "Estimate":
     return join_estimates([estimate_run(work) for work in (todo[0], *second)])
 
 
-def side_options(chosen: Sequence[tuple[str, list[str]]], place: int, shared: dict[str, Any]) -> dict[str, Any]:
+def side_options(chosen: Sequence[tuple[str, list[str]]], index: int, shared: dict[str, Any]) -> dict[str, Any]:
     """The options of a side's method: its own, and those for both that it has; one that neither has is a mistake."""
     for name in shared:
         if not any(has_option(method, name) for method, _ in chosen):
             check_option(chosen[0][0], name)
-    method, texts = chosen[place]
+    method, texts = chosen[index]
     return {name: value for name, value in shared.items() if has_option(method, name)} | o.method_options(texts)
 
 

@@ -19,7 +19,7 @@ from dubium.protocols import TOGETHER
 
 app = typer.Typer(no_args_is_help=True, help="Judge attribution methods; a killed evaluation goes on where it stopped.")
 
-Images = Annotated[int | None, typer.Option(min=1, help="How many images; by default as the scale says.")]
+ImageCount = Annotated[int | None, typer.Option(min=1, help="How many images; by default as the scale says.")]
 Candidates = Annotated[int | None, typer.Option(min=1, help="Choose them from so many only.")]
 
 
@@ -27,7 +27,7 @@ Candidates = Annotated[int | None, typer.Option(min=1, help="Choose them from so
 @with_shared_options
 def blurring(
     shared: SharedOptions,
-    images: Images = None,
+    images: ImageCount = None,
     candidates: Candidates = None,
     fractions: Annotated[str | None, typer.Option(help="Of the pixels to blur: .02,.05.")] = None,
     step: Annotated[float | None, typer.Option(help="Between two sigmas, from 0 to 20.")] = None,
@@ -49,7 +49,7 @@ def blurring(
 @with_shared_options
 def removal(
     shared: SharedOptions,
-    images: Images = None,
+    images: ImageCount = None,
     candidates: Candidates = None,
     remove: Annotated[list[str] | None, typer.Option(help="Of blur, mean, linear; all of them by default.")] = None,
     steps: Annotated[int | None, typer.Option(min=1, help="In which all pixels go; 100 by default.")] = None,
@@ -63,7 +63,7 @@ def removal(
 @with_shared_options
 def anomaly(
     shared: SharedOptions,
-    images: Images = None,
+    images: ImageCount = None,
     candidates: Candidates = None,
     box: Annotated[int | None, typer.Option(min=1, help="Side of the patch in pixels.")] = None,
     patches: Annotated[str | None, typer.Option(help="Dataset the patches come from; its training images.")] = None,
@@ -122,7 +122,7 @@ def mitigation(
 @with_shared_options
 def sanity(
     shared: SharedOptions,
-    images: Images = None,
+    images: ImageCount = None,
     candidates: Candidates = None,
     draws: Annotated[int | None, typer.Option(min=1, help="Of the posterior, to compare.")] = None,
     checks: Annotated[str | None, typer.Option(help="Of top, bottom, repeat, kinds, curves; all by default.")] = None,

@@ -74,8 +74,8 @@ def reproduce(
         entry_names,
         estimate_jobs,
         job_status,
+        jobs_on_networks,
         measure_jobs,
-        own_jobs,
     )
     from dubium.reproduce.study import Study
 
@@ -85,8 +85,8 @@ def reproduce(
     jobs = [] if name == PAGE else list(entry_jobs(name, scale, chosen))
     if run or posterior:
         named = o.posterior_settings(run, posterior, weights, mean, std, network_output)
-        networks = open_own_networks(named, chosen, scale)
-        jobs, folder = own_jobs(jobs, networks), folder / networks
+        networks = open_user_networks(named, chosen, scale)
+        jobs, folder = jobs_on_networks(jobs, networks), folder / networks
     results, page = results or folder / "results", page or folder / "results.md"
     statuses = [job_status(entry, job, scale, results) for entry, job in jobs]
     if show:
@@ -119,7 +119,7 @@ def reproduce(
     print(page)
 
 
-def open_own_networks(named: dict[str, Any], datasets: Sequence[str], scale: str) -> str:
+def open_user_networks(named: dict[str, Any], datasets: Sequence[str], scale: str) -> str:
     """The name under which jobs know the networks that the user named, after a look at whether they take the images."""
     from dubium._evaluate import check_networks
     from dubium.reproduce.networks import open_data, take_networks

@@ -45,7 +45,7 @@ def serve(
     """Explore one image at a time in the browser, live: kinds, methods, temperatures, blurring, votes."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, with nothing left behind
     typer.echo("dubium: opening the networks; the address follows.", err=True)
-    with said_when_stopped():
+    with say_stopped():
         from dubium.run.store import has_results
         from dubium.web import open_posterior_session, open_results_session
         from dubium.web import serve as serve_page
@@ -71,7 +71,7 @@ def serve(
 
 
 @contextmanager
-def said_when_stopped() -> Iterator[None]:
+def say_stopped() -> Iterator[None]:
     """Ctrl-C is how the explorer ends: there is nothing to go on with."""
     try:
         yield

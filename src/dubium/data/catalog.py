@@ -64,7 +64,7 @@ def idx_source(
         split: (f"{prefix}-images-idx3-ubyte.gz", f"{prefix}-labels-idx1-ubyte.gz")
         for split, prefix in (("train", "train"), ("test", "t10k"))
     }
-    plain = {split: tuple(name.removesuffix(".gz") for name in names) for split, names in splits.items()}
+    unzipped = {split: tuple(name.removesuffix(".gz") for name in names) for split, names in splits.items()}
     return DatasetSource(
         title,
         homepage,
@@ -72,7 +72,7 @@ def idx_source(
         classes,
         {"train": 60_000, "test": 10_000},
         folders,
-        (FileLayout(splits, read_pair), FileLayout(plain, read_pair)),
+        (FileLayout(splits, read_pair), FileLayout(unzipped, read_pair)),
         tuple(Download(name, digest, tuple(mirror + name for mirror in mirrors)) for name, digest in md5.items()),
         md5,
     )

@@ -70,17 +70,17 @@ class Preprocessing:
         x, size = to_channels(image, self.shape[0] or len(image)), self.input_size(image.shape[1:])
         if self.resize is None:
             return to_size(x, size, self.fit, self.interpolation)
-        resized = self.resized(x.shape[1:])
+        resized = self.resized_size(x.shape[1:])
         if prod(resized) > max(PIXELS, prod(image.shape[1:])):
             raise FileFormatError(
                 f"An image of {image.shape[1]} x {image.shape[2]} pixels (height x width) would be resized to "
                 f"{resized[0]} x {resized[1]} before its middle is taken; at most {PIXELS:,} pixels are made."
             )
         x = resize_image(x, resized, self.interpolation).clamp(0, 1)
-        top, left = middle(x.shape[1:], size)
+        top, left = middle_corner(x.shape[1:], size)
         return x[:, top : top + size[0], left : left + size[1]]
 
-    def resized(self, size: Sequence[int]) -> tuple[int, int]:
+    def resized_size(self, size: Sequence[int]) -> tuple[int, int]:
         """Height and width of an image before its middle is taken."""
         resize, shorter = self.resize or min(size), min(size)
         if self.fit == STRETCH:
@@ -93,8 +93,8 @@ class Preprocessing:
         inner = self.input_size(size)
         if self.resize is None:
             return visible_box(size, inner, self.fit)
-        scaled = self.resized(size)
-        start = middle(scaled, inner)
+        scaled = self.resized_size(size)
+        start = middle_corner(scaled, inner)
         top, left = (round(a * side / whole) for a, side, whole in zip(start, size, scaled, strict=True))
         sides = zip(start, inner, size, scaled, strict=True)
         bottom, right = (round((a + length) * side / whole) for a, length, side, whole in sides)
@@ -109,11 +109,6 @@ def to_size(
         return image
     top, left, bottom, right = visible_box(image.shape[1:], size, fit)
     return resize_image(image[:, top:bottom, left:right], size, interpolation).clamp(0, 1)
-
-
-def from_size(map: Float[Tensor, "h w"], size: Sequence[int], fit: str = STRETCH) -> Float[Tensor, "H W"]:
-    """A map at the image's own height and width, with the same sum; what `crop` cut off is 0."""
-    return place_map(map, size, visible_box(size, map.shape, fit))
 
 
 def place_map(map: Float[Tensor, "h w"], size: Sequence[int], box: Box) -> Float[Tensor, "H W"]:
@@ -140,7 +135,7 @@ def visible_box(size: Sequence[int], inner: Sequence[int], fit: str) -> Box:
     return top, left, top + rows, left + columns
 
 
-def middle(size: Sequence[int], inner: Sequence[int]) -> tuple[int, int]:
+def middle_corner(size: Sequence[int], inner: Sequence[int]) -> tuple[int, int]:
     """Top and left of the middle part; halves are rounded to even, as torchvision does it."""
     return round((size[0] - inner[0]) / 2), round((size[1] - inner[1]) / 2)
 

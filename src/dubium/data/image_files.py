@@ -80,8 +80,8 @@ def read_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Float[Ten
         return wide_pixels(image, "the image" if isinstance(source, bytes) else str(source))[None]
     channels = image.getbands()
     scaled = torch.empty(len(channels), image.height, image.width)
-    for place, channel in enumerate(channels):  # one at a time: 100 million pixels of floats are 1.2 GB
-        scaled[place] = torch.from_numpy(np.array(image.getchannel(channel)))
+    for index, channel in enumerate(channels):  # one at a time: 100 million pixels of floats are 1.2 GB
+        scaled[index] = torch.from_numpy(np.array(image.getchannel(channel)))
     return scaled.div_(255)
 
 

@@ -31,7 +31,7 @@ MAP_BYTES = 4  # of a pixel
 
 
 class TrialCost(NamedTuple):
-    """Of a trial."""
+    """What a trial took."""
 
     seconds: float
     bytes: int
@@ -52,8 +52,8 @@ class Trainings(NamedTuple):
 def estimate_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", **changes: Any) -> Estimate:
     """What `run_protocol` takes with the same arguments, from its beginning to its end."""
     protocol = lookup("protocol", PROTOCOLS, name)
-    options = load_function(protocol.options)(scale, evaluation.data, **changes)
-    evaluation = replace(evaluation, on_step=ignore_step, executor=in_turn, weights="trial", map_folder=None)
+    options = load_function(protocol.options_path)(scale, evaluation.data, **changes)
+    evaluation = replace(evaluation, on_step=ignore_step, executor=in_turn, known_digest="trial", map_folder=None)
     if isinstance(options, CausesOptions):
         return estimate_trainings(evaluation, causes_trainings(evaluation, options))
     if isinstance(options, MitigationOptions):
@@ -64,7 +64,7 @@ def estimate_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", 
     scored = candidates * (2 if name == "anomaly" else len(evaluation.kinds)) if has_choice else 0
     tried = {"candidates": CANDIDATES} if has_choice else {}
     _, few, more = (
-        time_trial(load_function(protocol.evaluate), evaluation, replace(options, images=count, **tried))
+        time_trial(load_function(protocol.evaluate_path), evaluation, replace(options, images=count, **tried))
         for count in (FEW, FEW, MORE)  # the first warms up
     )
     further = max(0.0, (images - FEW) / (MORE - FEW))
@@ -90,7 +90,7 @@ def time_trial(evaluate: Callable[[Evaluation, Any], Any], evaluation: Evaluatio
 
 
 def seconds_a_score(evaluation: Evaluation) -> float:
-    """Of one image, by all networks."""
+    """Seconds in which all networks score one image."""
     x = evaluation.data.batch(slice(CANDIDATES))
     score = scorer(evaluation.posterior, evaluation.kinds[0])
     score(x)

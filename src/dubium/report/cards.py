@@ -50,27 +50,29 @@ LARGER = (
 )
 
 
-def gallery_section(cards: Sequence[str], explained: int, most: float, first: str, words: str = "") -> str:
+def gallery_section(cards: Sequence[str], explained: int, full_bar: float, ranking: str, words: str = "") -> str:
     """The section of all cards.
 
     Args:
         cards: those on the page.
         explained: how many there are in all.
-        most: the score that fills a bar.
-        first: the kind that ranks them.
+        full_bar: the score that fills a bar, in nats.
+        ranking: the kind that ranks them.
         words: about smoothing.
     """
     if not cards:
         return ""
-    orders = {f"{kind}:-1": f"most {kind} uncertainty" for kind in (first, *(kind for kind in KINDS if kind != first))}
+    orders = {
+        f"{kind}:-1": f"most {kind} uncertainty" for kind in (ranking, *(kind for kind in KINDS if kind != ranking))
+    }
     orders |= {"confidence:1": "least confident", "confidence:-1": "most confident", "id:1": "original order"}
     options = "".join(f'<option value="{value}">{label}</option>' for value, label in orders.items())
     sort = f'<label class="needs-script">sort by <select id="sort">{options}</select></label>'
     limit = f" {words}" * bool(words)
     limit += f" The first {len(cards)} of {explained:,} are on this page." if explained > len(cards) else ""
     lead = (
-        f"Bright pixels raise the doubt. Each map has a scale of its own; a full bar is {most:.2f} nats. {CONTRAST} "
-        f"Beside the maps: the mean probability of a class as a bar, each network's as a tick.{limit}"
+        f"Bright pixels raise the doubt. Each map has a scale of its own; a full bar is {full_bar:.2f} nats. "
+        f"{CONTRAST} Beside the maps: the mean probability of a class as a bar, each network's as a tick.{limit}"
     )
     return gallery_html(cards, lead, sort)
 
@@ -86,17 +88,17 @@ def gallery_html(cards: Sequence[str], lead: str, sort: str = "") -> str:
 
 
 def image_key(row: Row) -> ImageKey:
-    """What tells an image: its path, wherever it stood in the listing; without one, its place in the dataset."""
+    """What an image has in common in two runs: its path, or, where it has none, its index in the dataset."""
     return (-1 if row.path else row.id), row.path
 
 
 def image_card(
-    row: Row, name: Namer, most: float, *, smooth: float = 0.0, methods: Mapping[str, Row] | None = None
+    row: Row, name: Namer, full_bar: float, *, smooth: float = 0.0, methods: Mapping[str, Row] | None = None
 ) -> str:
     """The card of one image.
 
     Args:
-        most: the score that fills a bar.
+        full_bar: the score that fills a bar, in nats.
         smooth: blur the maps by so many pixels.
         methods: the same image under several methods, by name, instead of the row's maps alone.
     """
@@ -104,7 +106,7 @@ def image_card(
     data = " ".join(f'data-{key}="{value:.6g}"' for key, value in numbers.items())
     titles = [(f'<p class="method">{escape(method)}</p>', found) for method, found in (methods or {}).items()]
     maps = "".join(title + maps_html(found, smooth) for title, found in titles or [("", row)])
-    words = votes_html(row, name) + scores_html(row.scores(), most) + notes_html(row, methods or {"": row})
+    words = votes_html(row, name) + scores_html(row.scores(), full_bar) + notes_html(row, methods or {"": row})
     return card_html(row, prediction_html(row, name), maps, words, data)
 
 
@@ -124,7 +126,7 @@ def card_html(row: Row, title: str, maps: str, words: str, data: str = "") -> st
 
 
 def prediction_html(row: Row, name: Namer) -> str:
-    """What the networks say together, and whether it is so."""
+    """The predicted class with its mean probability, and whether it is the label."""
     says = f"{escape(name(row.prediction))}, {percent(row.confidence)}"
     if row.label is None:
         return says
@@ -137,8 +139,8 @@ def maps_html(row: Row, smooth: float = 0.0) -> str:
     """The image, the map of each kind over it, and the contrast of two kinds."""
     image, drawn = row_image(row), drawn_maps(row, smooth)
     size = image.shape[1], image.shape[2]
-    plain = stage_html(size, img_element(picture(image), f"Image {row.id}"))
-    parts = [f'<figure class="plain">{plain}<figcaption>{size_words(row.image_size)}</figcaption></figure>']
+    alone = stage_html(size, img_element(picture(image), f"Image {row.id}"))
+    parts = [f'<figure class="plain">{alone}<figcaption>{size_words(row.image_size)}</figcaption></figure>']
     for kind, values in drawn.items():
         words = f"{kind.capitalize()} uncertainty over image {row.id}: {row.scores()[kind]:.3f} nats"
         stage = stage_html(size, map_element(values, size, words) + outlines_svg(row, kind), under=True)
@@ -184,14 +186,14 @@ def votes_html(row: Row, name: Namer) -> str:
 def likely_classes(row: Row, most: int = MOST_CLASSES) -> list[int]:
     """The classes worth showing: the two likeliest, and others that some network gives 2 %."""
     order = np.argsort(-row.probs, kind="stable")[:most].tolist()
-    return [k for place, k in enumerate(order) if place < 2 or row.members[:, k].max() >= 0.02]
+    return [k for rank, k in enumerate(order) if rank < 2 or row.members[:, k].max() >= 0.02]
 
 
-def scores_html(scores: Mapping[str, float], most: float, digits: int = 3) -> str:
-    """The score of each kind as a number, and as a bar that is full at `most`."""
+def scores_html(scores: Mapping[str, float], full_bar: float, digits: int = 3) -> str:
+    """The score of each kind as a number, and as a bar that is full at `full_bar`."""
     lines = []
     for kind, score in scores.items():
-        width = 100 * min(1.0, max(0.0, score / most)) if most > 0 else 0
+        width = 100 * min(1.0, max(0.0, score / full_bar)) if full_bar > 0 else 0
         bar = f'<div class="bar" aria-hidden="true"><i style="width:{width:.1f}%"></i></div>'
         lines.append(f'<div class="{kind}"><span>{kind}</span>{bar}<b>{score:.{digits}f}</b></div>')
     return f'<div class="bars">{"".join(lines)}</div>'
@@ -226,7 +228,7 @@ def places_text(row: Row, kind: str) -> str:
 
 
 def percent(part: float) -> str:
-    """With a decimal below 1 %, as a thousand classes have it.
+    """A part as per cent; with a decimal below 1 %, where most of a thousand classes are.
 
     >>> percent(0.41), percent(0.0013), percent(0.0)
     ('41 %', '0.1 %', '0 %')

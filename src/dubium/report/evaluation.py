@@ -109,7 +109,7 @@ def lead_about_methods(summary: Mapping[str, Any]) -> str:
 
 
 def shown_metrics(summary: Mapping[str, Any]) -> list[str]:
-    """Those with a chart: not the same metric once more by means or medians."""
+    """The metrics that get a chart: all but those that are another one taken by means or medians."""
     names = metric_names(summary)
     return [name for name in names if not any(part in name for part in ("-mean", "-median"))]
 

@@ -28,8 +28,8 @@ def interval_chart(rows: Sequence[tuple[str, Mapping[str, float], bool]], label:
     parts = [svg_line(names, height - 18, WIDTH - VALUES, height - 18)]
     ends = [(low, "start"), (high, "end")] if high > low else [(low, "middle")]
     parts += [svg_text(x(value), height - 4, three_digits(value), anchor) for value, anchor in ends]
-    for place, (name, found, is_control) in enumerate(rows):
-        y, colour = LINE * place + 12, "var(--soft)" if is_control else "var(--epistemic)"
+    for index, (name, found, is_control) in enumerate(rows):
+        y, colour = LINE * index + 12, "var(--soft)" if is_control else "var(--epistemic)"
         value, *interval = (three_digits(found[part]) for part in ("value", "low", "high"))
         words = f"{name}: {value} [{', '.join(interval)}]"
         parts += [

@@ -79,11 +79,13 @@ def run_page(
     """The HTML of the page about a run."""
     check_whole_about(results.about, results.folder)
     settings, skipped, explained = results.about["settings"], results.skipped(), results.explained_count()
-    first, name = settings["kinds"][0], partial(class_name, results.about["classes"])
+    ranking, name = settings["kinds"][0], partial(class_name, results.about["classes"])
     methods = [run.about["settings"]["method"] for run in (results, beside) if run is not None]
     summary, mean, cards = summarise_results(results), MeanMap(), dict[int, str]()
-    ranks = results.ranks(first, gallery) if results.explained else {}
-    most = max((max(table["total"]) for table in results.columns(["total"], results.explained)), default=0) or log(2)
+    ranks = results.ranks(ranking, gallery) if results.explained else {}
+    full_bar = max((max(table["total"]) for table in results.columns(["total"], results.explained)), default=0) or log(
+        2
+    )
     others = {} if beside is None else {image_key(row): row for row in rows_with_signs(beside)}
     for row in rows_with_signs(results):
         mean.add(row)
@@ -92,7 +94,7 @@ def run_page(
             both = None if other is None else {methods[0]: row, methods[-1]: other}
             try:
                 cards[ranks[row.id]] = image_card(
-                    row, name, most, smooth=smooth, methods=both if both and len(both) > 1 else None
+                    row, name, full_bar, smooth=smooth, methods=both if both and len(both) > 1 else None
                 )
             except FileFormatError as error:
                 raise FileFormatError(
@@ -106,8 +108,8 @@ def run_page(
         '<h2 id="summary">All images</h2>',
         f'<div class="plots">{"".join(summary_panels(summary, mean, name))}</div>',
         what_to_do_section(results, name),
-        causes_section(results, first, name, ranks) if explained >= ENOUGH else "",
-        gallery_section([cards[rank] for rank in sorted(cards)], explained, most, first, smooth_words(smooth)),
+        causes_section(results, ranking, name, ranks) if explained >= ENOUGH else "",
+        gallery_section([cards[rank] for rank in sorted(cards)], explained, full_bar, ranking, smooth_words(smooth)),
         '<h2 id="made">How it was made</h2>',
         KINDS_HTML,
         f"<p>{KINDS_ALIKE}</p>" if set(methods) == {UA_BACKPROP} else "",

@@ -206,8 +206,8 @@ def score_distribution(summary: RunSummary) -> str:
         steps.append(f"V{y(0):.1f}")
         fill = f"fill:color-mix(in srgb, var(--{kind}) 14%, transparent)"
         parts.append(f'<path d="{"".join(steps)}" style="{fill};stroke:var(--{kind});stroke-width:1.5"/>')
-    for place, kind in enumerate(KINDS):
-        spot = LEFT + 14 + 88 * place
+    for index, kind in enumerate(KINDS):
+        spot = LEFT + 14 + 88 * index
         parts += [svg_line(spot - 10, HEIGHT - 4, spot - 2, HEIGHT - 4, f"stroke:var(--{kind});stroke-width:3")]
         parts += [svg_text(spot + 2, HEIGHT, kind, "start")]
     means = ", ".join(f"{kind} {summary.sums[kind] / max(1, summary.images):.3g}" for kind in KINDS)
@@ -233,12 +233,12 @@ def reliability_diagram(summary: RunSummary) -> str:
     parts += [svg_text(LEFT - 5, y(1) + 8, "100 %", "end"), svg_text(LEFT - 5, y(0), "0", "end")]
     parts += [svg_text(x(v), y(0) + 15, f"{v:.0%}".replace("%", " %")) for v in (0.25, 0.5, 0.75)]
     parts += [svg_text(x(1), y(0) + 15, "100 %", "end"), svg_text(x(0.5), y(0) + 28, "confidence")]
-    for place, (count, confidence, right) in enumerate(summary.reliability.tolist()):
+    for index, (count, confidence, right) in enumerate(summary.reliability.tolist()):
         if not count:
             continue
         share = right / count
         title = f"{int(count)} images, confidence {confidence / count:.0%}, {share:.0%} right"
-        left, width = x(place / BINS) + 2, x(1 / BINS) - x(0) - 4
+        left, width = x(index / BINS) + 2, x(1 / BINS) - x(0) - 4
         parts.append(
             f'<rect x="{left:.1f}" y="{y(share):.1f}" width="{width:.1f}" height="{max(1.0, side * share):.1f}" '
             f'style="fill:var(--aleatoric);opacity:{0.35 + 0.65 * (count / summary.labelled) ** 0.5:.2f}">'
@@ -258,8 +258,8 @@ def horizontal_bars(rows: Sequence[tuple[str, Number, str]], label: str, colour:
         text_width(words for _, _, words in rows),
     )
     parts = []
-    for place, (name, value, words) in enumerate(rows):
-        middle, length = place * height + 15, (WIDTH - name_width - value_width) * value / top
+    for index, (name, value, words) in enumerate(rows):
+        middle, length = index * height + 15, (WIDTH - name_width - value_width) * value / top
         parts.append(svg_text(name_width - 8, middle, shorten(name), "end"))
         parts.append(
             f'<rect x="{name_width}" y="{middle - 10}" width="{max(1.0, length):.1f}" height="13" rx="2" '

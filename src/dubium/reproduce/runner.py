@@ -47,7 +47,7 @@ def entry_jobs(name: str, scale: str, datasets: Sequence[str] = ()) -> Iterator[
                 yield entry.name, job
 
 
-def own_jobs(jobs: Iterable[tuple[str, Job]], networks: str) -> list[tuple[str, Job]]:
+def jobs_on_networks(jobs: Iterable[tuple[str, Job]], networks: str) -> list[tuple[str, Job]]:
     """Those of the jobs that measure an ensemble, with other networks in its place; the others train their own."""
     found = [(entry, replace(job, networks=networks)) for entry, job in jobs if is_measured_on_ensemble(job)]
     if not found:

@@ -44,15 +44,13 @@ class Group:
         ids: of all its images, those nearest to its middle first.
         classes: the two that its images are most confused about.
         chances: the mean probability of each of the two.
-        place: the group's mean map, (GRID, GRID), which sums to 1.
-        excess: that map without the mean map of all images: where the group has more of its doubt than others have.
+        excess: the group's mean map minus that of all images, (GRID, GRID): where it has more of its doubt than they.
         stability: the mean Jaccard index with the most similar group of each bootstrap draw, from 0 to 1.
     """
 
     ids: tuple[int, ...]
     classes: tuple[int, int]
     chances: tuple[float, float]
-    place: NDArray[np.float64]
     excess: NDArray[np.float64]
     stability: float
 
@@ -80,14 +78,14 @@ def find_groups(results: Results, kind: str, *, seed: int = 0) -> Groups:
     """
     chosen = results.ranks(kind, MOST)
     rows = (row for row in results.rows(results.explained) if row.id in chosen and kind in row.stored_maps())
-    ids, probs, places = list[int](), list[NDArray[np.float64]](), list[NDArray[np.float64]]()
+    ids, probs, grid_maps = list[int](), list[NDArray[np.float64]](), list[NDArray[np.float64]]()
     for row in rows:
         ids.append(row.id)
         probs.append(row.probs.astype(np.float64))
-        places.append(map_on_grid(row, kind))
+        grid_maps.append(map_on_grid(row, kind))
     if len(ids) < ENOUGH:
         return Groups((), len(ids), 1.0)
-    return group_images(ids, np.stack(probs), np.stack(places), seed=seed)
+    return group_images(ids, np.stack(probs), np.stack(grid_maps), seed=seed)
 
 
 def map_on_grid(row: Row, kind: str) -> NDArray[np.float64]:
@@ -100,10 +98,10 @@ def map_on_grid(row: Row, kind: str) -> NDArray[np.float64]:
 
 
 def group_images(
-    ids: Sequence[int], probs: Float[np.ndarray, "n K"], places: Float[np.ndarray, "n GRID GRID"], *, seed: int = 0
+    ids: Sequence[int], probs: Float[np.ndarray, "n K"], grid_maps: Float[np.ndarray, "n GRID GRID"], *, seed: int = 0
 ) -> Groups:
     """Groups of images, from what they are confused about and where."""
-    features = hellinger_features(probs, places)
+    features = hellinger_features(probs, grid_maps)
     labels = cut_tree(features)
     draws = bootstrap_partitions(features, seed)
     rand = [adjusted_rand_index(labels[drawn], other) for drawn, other in draws]
@@ -112,7 +110,7 @@ def group_images(
         members = np.flatnonzero(labels == number)
         if len(members) >= FEWEST:
             ordered = members[np.argsort(distances_to_mean(features[members]), kind="stable")]
-            about = describe_members(probs[members], places[members], places.mean(0))
+            about = describe_members(probs[members], grid_maps[members], grid_maps.mean(0))
             groups.append(Group(tuple(ids[n] for n in ordered), **about, stability=mean_jaccard(members, draws)))
     groups.sort(key=lambda group: (-len(group.ids), group.ids))
     return Groups(tuple(groups), len(ids) - sum(len(group.ids) for group in groups), float(np.mean(rand)))
@@ -123,18 +121,18 @@ def distances_to_mean(features: Features) -> NDArray[np.float64]:
 
 
 def describe_members(
-    probs: Float[np.ndarray, "n K"], places: Float[np.ndarray, "n GRID GRID"], usual: Float[np.ndarray, "GRID GRID"]
+    probs: Float[np.ndarray, "n K"], grid_maps: Float[np.ndarray, "n GRID GRID"], usual: Float[np.ndarray, "GRID GRID"]
 ) -> dict[str, Any]:
     """What a group's images are confused about, and where, beside where images of the run usually are."""
-    mean, place = probs.mean(0), places.mean(0)
+    mean = probs.mean(0)
     first, second = (int(k) for k in np.argsort(-mean, kind="stable")[:2])
     chances = float(mean[first]), float(mean[second])
-    return {"classes": (first, second), "chances": chances, "place": place, "excess": place - usual}
+    return {"classes": (first, second), "chances": chances, "excess": grid_maps.mean(0) - usual}
 
 
-def hellinger_features(probs: Float[np.ndarray, "n K"], places: Float[np.ndarray, "n GRID GRID"]) -> Features:
+def hellinger_features(probs: Float[np.ndarray, "n K"], grid_maps: Float[np.ndarray, "n GRID GRID"]) -> Features:
     """Points whose Euclidean distance is the root mean square of the two Hellinger distances."""
-    parts = np.sqrt(probs / probs.sum(1, keepdims=True)), np.sqrt(places.reshape(len(places), -1))
+    parts = np.sqrt(probs / probs.sum(1, keepdims=True)), np.sqrt(grid_maps.reshape(len(grid_maps), -1))
     return np.concatenate(parts, 1) / 2
 
 

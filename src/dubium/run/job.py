@@ -18,7 +18,7 @@ from dubium._explain import explain, uncertainty
 from dubium.advice import advise
 from dubium.data.fit import place_map, to_size
 from dubium.errors import FileFormatError, OptionError
-from dubium.executor import Report
+from dubium.executor import EventListener
 from dubium.explanation import Explanation
 from dubium.figures import picture
 from dubium.kinds import KINDS
@@ -43,7 +43,7 @@ class ShardJob:
     file: str
 
 
-def run_job(work: Work, job: ShardJob, report: Report) -> None:
+def run_job(work: Work, job: ShardJob, report: EventListener) -> None:
     """Write the shard, which appears when all of it is done; reports are (file, images done of this job)."""
     last = monotonic()
 
@@ -86,8 +86,8 @@ def batch_rows(work: Work, job: ShardJob, start: int, shard: ShardWriter, tell: 
             check_names(work, explain_batch(work, "score", inputs[:1], tell, 0.0))  # before maps take their time
         explanation = explain_batch(work, job.action, inputs, tell, float(start + len(rows)))
         check_names(work, explanation)
-        for place, (_, facts) in enumerate(group):
-            rows[facts["id"]] = make_row(explanation, place, facts)
+        for position, (_, facts) in enumerate(group):
+            rows[facts["id"]] = make_row(explanation, position, facts)
         tell(float(start + len(rows)))
     return [rows[index] for index in indices if index in rows]
 
@@ -139,14 +139,16 @@ def thumbnail_png(image: Float[Tensor, "C H W"]) -> bytes:
     return stream.getvalue()
 
 
-def make_row(explanation: Explanation, place: int, facts: dict[str, Any]) -> Row:
+def make_row(explanation: Explanation, position: int, facts: dict[str, Any]) -> Row:
     """One image's results: all three scores, and maps at the networks' size, or the image's where that is coarser."""
-    scores: dict[str, Any] = {kind: float(score[place]) for kind, score in explanation.all_scores.items()}
-    prediction = int(explanation.probs[place].argmax())
-    confidence = float(explanation.probs[place, prediction])
+    scores: dict[str, Any] = {kind: float(score[position]) for kind, score in explanation.all_scores.items()}
+    prediction = int(explanation.probs[position].argmax())
+    confidence = float(explanation.probs[position, prediction])
     size, box = (facts["image_height"], facts["image_width"]), facts["seen"]
-    maps = {kind: by_image[place] for kind, by_image in explanation.maps.items()}
-    signed = {kind: by_image[place] for kind, by_image in explanation.extras.get("signed", {}).items() if kind in maps}
+    maps = {kind: by_image[position] for kind, by_image in explanation.maps.items()}
+    signed = {
+        kind: by_image[position] for kind, by_image in explanation.extras.get("signed", {}).items() if kind in maps
+    }
     if explanation.input_shape[2] * explanation.input_shape[3] > size[0] * size[1]:
         maps, signed = ({kind: place_map(found[kind], size, box) for kind in found} for found in (maps, signed))
         box = 0, 0, *size
@@ -158,8 +160,8 @@ def make_row(explanation: Explanation, place: int, facts: dict[str, Any]) -> Row
     return Row(
         **{**facts, "seen": box},
         prediction=prediction,
-        probs=explanation.probs[place].float().numpy(force=True),
-        members=explanation.members[:, place].float().numpy(force=True),
+        probs=explanation.probs[position].float().numpy(force=True),
+        members=explanation.members[:, position].float().numpy(force=True),
         **scores,
         **stored,
         height=height,

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from dubium.errors import ClusterError
-from dubium.executor import Executor, J, R, Report, S, thread_count
+from dubium.executor import EventListener, Executor, J, R, S, thread_count
 from dubium.posteriors.extras import require
 
 RETRIES = 4  # of a job whose worker died; one that always dies, of too little memory say, must end some time
@@ -77,10 +77,10 @@ def has_gpus() -> bool:
 def run_on_ray(
     ray: Any,
     board: Any,
-    do: Callable[[S, J, Report], R],
+    do: Callable[[S, J, EventListener], R],
     shared: S,
     jobs: Iterable[J],
-    report: Report,
+    report: EventListener,
     *,
     threads: int,
     device: str = "cpu",
@@ -88,9 +88,9 @@ def run_on_ray(
     """`dubium.executor.Executor` on a cluster that was joined; a job whose worker dies is done again elsewhere."""
     needs = {"num_cpus": threads, "num_gpus": int(device.startswith("cuda"))}
     task = ray.remote(run_in_worker).options(**needs, max_retries=RETRIES)
-    place = os.getcwd(), [path for path in sys.path if path]
+    where = os.getcwd(), [path for path in sys.path if path]
     reference = put_shared(ray, shared)
-    common = do, [reference], board, place, threads  # a list, or Ray would unpack it for every job
+    common = do, [reference], board, where, threads  # a list, or Ray would unpack it for every job
     running: dict[Any, int] = {}
     results: dict[int, R] = {}
     waiting, turn = enumerate(jobs), 0
@@ -135,10 +135,15 @@ def job_result(ray: Any, done: Any) -> Any:
 
 
 def run_in_worker(
-    do: Callable[[S, J, Report], R], shared: list[Any], board: Any, place: tuple[str, list[str]], threads: int, job: J
+    do: Callable[[S, J, EventListener], R],
+    shared: list[Any],
+    board: Any,
+    where: tuple[str, list[str]],
+    threads: int,
+    job: J,
 ) -> R:
     """One job in a worker, in the folder and with the modules of whoever asked for it."""
-    folder, paths = place
+    folder, paths = where
     if not Path(folder).is_dir():
         raise ClusterError(f"A worker does not see {folder}. Start from a folder that all machines share.")
     os.chdir(folder)

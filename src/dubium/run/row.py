@@ -63,7 +63,7 @@ class RegionRow:
 class Row:
     """One image's results; `height` and `width` are those of its maps as they are stored.
 
-    `id` is the image's place in its source, `path` its file if it has one, `label` and `prediction` index the classes.
+    `id` is the image's index in its source, `path` its file if it has one, `label` and `prediction` index the classes.
     Stored maps are (height, width), None where they were not asked for, and lie on the part `seen` of the image: (top,
     left, bottom, right), all of it in results of earlier versions. `thumbnail` is a PNG. `regions` are those of all
     maps, `advice` is a name of `dubium.advice.ADVICE`; both are None in results of the first version. `signed` are maps

@@ -24,7 +24,7 @@ class Settings:
         method: a name, or package.module:name; options may follow, as in `ig:steps=50`, and become `options`.
         kinds: the maps to draw; the first ranks the images.
         top: how many of the most uncertain images to explain; None for all, 0 for none.
-        only: the images to explain instead, by their place in the source.
+        only: the images to explain instead, by their index in the source.
         fit: how an image of another size is brought to the networks'; "stretch" if nothing says otherwise.
         resize: pixels of an image's shorter side before its middle is taken.
         interpolation: how pixels are computed then; "bilinear" if nothing says otherwise.

@@ -115,9 +115,9 @@ def read_rows(file: Path, columns: Sequence[str] | None = None) -> Iterator[Row]
     """The rows of one shard, the inverse of `table_of_rows`; the pictures may be left out of the columns."""
     arrays = {"probs", "members", *(f"map_{kind}" for kind in KINDS)}
     for table in read_groups(file, columns):
-        plain = {name: table[name].to_pylist() for name in table.column_names if name not in arrays}
+        others = {name: table[name].to_pylist() for name in table.column_names if name not in arrays}
         for index in range(len(table)):
-            values: dict[str, Any] = dict.fromkeys(PICTURES) | {name: column[index] for name, column in plain.items()}
+            values: dict[str, Any] = dict.fromkeys(PICTURES) | {name: column[index] for name, column in others.items()}
             if values.get("regions") is not None:
                 cells = values["regions"]
                 values["regions"] = tuple(RegionRow(**{**cell, "counts": tuple(cell["counts"])}) for cell in cells)

@@ -59,7 +59,7 @@ def check_layout(parquet: pq.ParquetFile, schema: pa.Schema) -> None:
         raise ValueError(f"the columns are not those of results: {', '.join(odd) or 'some are missing or twice'}")
     for index in range(parquet.num_row_groups):
         group = parquet.metadata.row_group(index)
-        columns = [group.column(place) for place in range(group.num_columns)]
+        columns = [group.column(index) for index in range(group.num_columns)]
         size, values = sum(c.total_uncompressed_size for c in columns), sum(c.num_values for c in columns)
         if not (0 <= size <= GROUP and 0 <= values <= NUMBERS and 0 <= group.num_rows <= NUMBERS):
             raise ValueError(f"a row group of {size:,} bytes and {values:,} values, more than results have")
@@ -68,59 +68,59 @@ def check_layout(parquet: pq.ParquetFile, schema: pa.Schema) -> None:
 def check_rows(table: pa.Table) -> None:
     """Raise an error unless the values of each row fit each other; columns that were not read are not missed."""
     table.validate(full=True)
-    there = {name: table[name].combine_chunks() for name in table.column_names}
-    for name in (name for name in (*REQUIRED, *THIRD) if name in there):
-        if there[name].null_count:
+    arrays = {name: table[name].combine_chunks() for name in table.column_names}
+    for name in (name for name in (*REQUIRED, *THIRD) if name in arrays):
+        if arrays[name].null_count:
             raise ValueError(f"{name} is missing in a row")
-    for name in (name for name in KINDS if name in there):
-        check_finite(name, there[name])
-    if "probs" in there and len(table):
-        check_probabilities(there)
-    if "label" in there and (pc.min(there["label"]).as_py() or 0) < 0:
+    for name in (name for name in KINDS if name in arrays):
+        check_finite(name, arrays[name])
+    if "probs" in arrays and len(table):
+        check_probabilities(arrays)
+    if "label" in arrays and (pc.min(arrays["label"]).as_py() or 0) < 0:
         raise ValueError("a label below 0")
-    if "path" in there and any("\0" in path for path in there["path"].to_pylist() if path is not None):
+    if "path" in arrays and any("\0" in path for path in arrays["path"].to_pylist() if path is not None):
         raise ValueError("a path that no file has")
-    if {"height", "width"} <= there.keys():
-        check_sizes(there)
-    if "regions" in there:
-        check_regions(there["regions"].to_pylist(), there)
-    if "advice" in there and not set(there["advice"].to_pylist()) <= {None, *ADVICE}:
+    if {"height", "width"} <= arrays.keys():
+        check_sizes(arrays)
+    if "regions" in arrays:
+        check_regions(arrays["regions"].to_pylist(), arrays)
+    if "advice" in arrays and not set(arrays["advice"].to_pylist()) <= {None, *ADVICE}:
         raise ValueError("advice that there is not")
 
 
-def check_probabilities(there: Mapping[str, pa.Array]) -> None:
+def check_probabilities(arrays: Mapping[str, pa.Array]) -> None:
     """Raise an error unless all rows have as many probabilities, and the prediction is one of their classes."""
-    sizes = pc.list_value_length(there["probs"])
+    sizes = pc.list_value_length(arrays["probs"])
     classes = pc.max(sizes).as_py()
     if pc.min(sizes).as_py() != classes or classes < 2:
         raise ValueError("rows of different numbers of classes, or of fewer than two")
-    check_finite("probs", there["probs"].flatten())
-    if "members" in there:
-        members = there["members"]
+    check_finite("probs", arrays["probs"].flatten())
+    if "members" in arrays:
+        members = arrays["members"]
         inner = members.flatten()
         if pc.min(pc.list_value_length(members)).as_py() < 1 or inner.null_count:
             raise ValueError("members are missing in a row")
         if pc.min_max(pc.list_value_length(inner)).as_py() != {"min": classes, "max": classes}:
             raise ValueError("members with other classes than their mean")
         check_finite("members", inner.flatten())
-    if "prediction" in there:
-        ends = pc.min_max(there["prediction"]).as_py()
+    if "prediction" in arrays:
+        ends = pc.min_max(arrays["prediction"]).as_py()
         if not 0 <= ends["min"] <= ends["max"] < classes:
             raise ValueError(f"a prediction that is not one of {classes} classes")
 
 
-def check_sizes(there: Mapping[str, pa.Array]) -> None:
+def check_sizes(arrays: Mapping[str, pa.Array]) -> None:
     """Raise an error unless maps have as many numbers as their height and width say, and lie on their image.
 
     The part that the networks saw must be one of the image, and large enough for its map.
     """
-    height, width = (there[name].to_numpy().astype(np.int64) for name in ("height", "width"))
+    height, width = (arrays[name].to_numpy().astype(np.int64) for name in ("height", "width"))
     sizes = [(height, width)]
-    if set(THIRD) <= there.keys():
-        if set(pc.list_value_length(there["seen"]).to_pylist()) - {4} or there["seen"].flatten().null_count:
+    if set(THIRD) <= arrays.keys():
+        if set(pc.list_value_length(arrays["seen"]).to_pylist()) - {4} or arrays["seen"].flatten().null_count:
             raise ValueError("a part of an image without its four sides")
-        rows, columns = (there[name].to_numpy().astype(np.int64) for name in THIRD[:2])
-        top, left, bottom, right = there["seen"].flatten().to_numpy().reshape(-1, 4).T.astype(np.int64)
+        rows, columns = (arrays[name].to_numpy().astype(np.int64) for name in THIRD[:2])
+        top, left, bottom, right = arrays["seen"].flatten().to_numpy().reshape(-1, 4).T.astype(np.int64)
         inside = (top >= 0) & (top < bottom) & (bottom <= rows) & (left >= 0) & (left < right) & (right <= columns)
         if not inside.all():
             raise ValueError("a part of an image that is not one of it")
@@ -131,18 +131,18 @@ def check_sizes(there: Mapping[str, pa.Array]) -> None:
     for rows, columns in sizes:
         if len(rows) and not (min(rows.min(), columns.min()) >= 1 and (rows * columns).max() <= IMAGE):
             raise ValueError("an image without pixels, or of more than there can be")
-    for name in (name for name in MAPS if name in there):
-        lengths = pc.list_value_length(there[name]).to_pylist()
+    for name in (name for name in MAPS if name in arrays):
+        lengths = pc.list_value_length(arrays[name]).to_pylist()
         if any(length is not None and length != pixels for length, pixels in zip(lengths, height * width, strict=True)):
             raise ValueError(f"{name} has not the size of its image")
-        if there[name].flatten().null_count:
+        if arrays[name].flatten().null_count:
             raise ValueError(f"{name} has pixels without a number")
 
 
-def check_regions(cells: Sequence[Any], there: Mapping[str, pa.Array]) -> None:
+def check_regions(cells: Sequence[Any], arrays: Mapping[str, pa.Array]) -> None:
     """Raise an error unless each region is whole, and its run lengths fill its image."""
-    sides = next((names for names in (THIRD[:2], ("height", "width")) if set(names) <= there.keys()), None)
-    sizes = zip(*(there[name].to_pylist() for name in sides), strict=True) if sides else ()
+    sides = next((names for names in (THIRD[:2], ("height", "width")) if set(names) <= arrays.keys()), None)
+    sizes = zip(*(arrays[name].to_pylist() for name in sides), strict=True) if sides else ()
     pixels = [height * width for height, width in sizes] or [None] * len(cells)
     for cell, count in zip(cells, pixels, strict=True):
         for region in cell or ():

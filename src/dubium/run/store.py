@@ -58,7 +58,7 @@ class Results:
             for table in self.columns(["id", kind], self.explained or self.scored)
             for pair in zip(table[kind], (-n for n in table["id"]), strict=True)
         )
-        return {-place: rank for rank, (_, place) in enumerate(heapq.nlargest(count, scores))}
+        return {-negated: rank for rank, (_, negated) in enumerate(heapq.nlargest(count, scores))}
 
     def columns(self, names: Sequence[str], files: Iterable[Path] | None = None) -> Iterator[dict[str, list[Any]]]:
         """Some columns of all rows, a row group at a time."""

@@ -26,7 +26,7 @@ Search = Literal["ranked", "whole"]
 class BlurringCurves:
     """Uncertainty while up to T pixels are blurred, and the sigma that was chosen for each image."""
 
-    curves: Float[Tensor, "B T1"]  # T1 = T + 1: column t is U(x_t), the first one U(x)
+    curves: Float[Tensor, "B steps"]  # column t is U(x_t), the first one U(x)
     sigma: Float[Tensor, " B"]
 
 

@@ -58,8 +58,8 @@ def reliability_table(
     Bin n holds confidences above n / bins, up to and including (n + 1) / bins.
     """
     rows = torch.stack([torch.ones_like(confidence), confidence, is_right.to(confidence)], 1).double()
-    place = (confidence * bins).ceil().long().clamp(1, bins) - 1
-    return rows.new_zeros(bins, 3).index_add(0, place, rows)
+    bin_index = (confidence * bins).ceil().long().clamp(1, bins) - 1
+    return rows.new_zeros(bins, 3).index_add(0, bin_index, rows)
 
 
 def reliability_error(table: Float[Tensor, "bins columns=3"]) -> float:

@@ -85,8 +85,8 @@ def histogram_entropy(maps: Float[Tensor, "B H W"], bins: int = BINS) -> Float[T
     """
     flat = maps.double().flatten(1)
     low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
-    place = ((flat - low) / (high - low).clamp_min(1e-300) * bins).long().clamp_max(bins - 1)
-    counts = torch.zeros(len(flat), bins, dtype=torch.float64).scatter_add(1, place, torch.ones_like(flat))
+    bin_index = ((flat - low) / (high - low).clamp_min(1e-300) * bins).long().clamp_max(bins - 1)
+    counts = torch.zeros(len(flat), bins, dtype=torch.float64).scatter_add(1, bin_index, torch.ones_like(flat))
     entropy: Tensor = torch.special.entr(counts / flat.shape[1]).sum(1)
     return entropy
 

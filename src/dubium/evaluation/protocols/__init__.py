@@ -32,8 +32,8 @@ def run_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", **cha
     protocol = lookup("protocol", PROTOCOLS, name)
     lookup("scale", dict.fromkeys(SCALES), scale)
     about = {"name": name, "version": protocol.version}
-    evaluation = replace(evaluation, protocol=about, weights=evaluation.posterior_digest())
-    options = load_function(protocol.options)(scale, evaluation.data, **changes)
+    evaluation = replace(evaluation, protocol=about, known_digest=evaluation.posterior_digest())
+    options = load_function(protocol.options_path)(scale, evaluation.data, **changes)
     with own_folder(evaluation.out):
-        summary: dict[str, Any] = load_function(protocol.evaluate)(evaluation, options)
+        summary: dict[str, Any] = load_function(protocol.evaluate_path)(evaluation, options)
     return summary

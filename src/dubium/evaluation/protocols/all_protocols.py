@@ -40,8 +40,8 @@ def evaluate_all(
 def run_together(
     evaluation: Evaluation, protocols: Sequence[str], scale: str, changes: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """`evaluate_all` on a folder that is ours."""
-    candidates = load_function(PROTOCOLS["blurring"].options)(scale, evaluation.data).candidates
+    """`evaluate_all` on a folder that this process owns."""
+    candidates = load_function(PROTOCOLS["blurring"].options_path)(scale, evaluation.data).candidates
     same_images: dict[str, dict[str, Any]] = {"sanity": {"candidates": candidates}}
     cells: list[OverviewCell] = []
     notes: dict[str, list[str]] = {}

@@ -117,14 +117,14 @@ def _blur_shard(
     store: ShardStore, chosen: ChosenImages, options: BlurringOptions, evaluation: Evaluation, shard: MethodShard
 ) -> dict[str, Any]:
     """Sigmas and curves of one shard, computed or read."""
-    name = method_shard(shard.method.label, shard.rows.start, chosen.kind)
+    name = method_shard(shard.method.label, shard.images.start, chosen.kind)
 
     def explain_shard() -> Tensor:
-        maker = map_maker(evaluation, shard.method, chosen.batch(shard.rows), [chosen.kind])
+        maker = map_maker(evaluation, shard.method, chosen.batch(shard.images), [chosen.kind])
         return store.compute_tensors(name, maker)[chosen.kind]
 
     def compute() -> dict[str, Any]:
-        return curve_values(evaluation, chosen.batch(shard.rows), explain_shard(), chosen.kind, options)
+        return curve_values(evaluation, chosen.batch(shard.images), explain_shard(), chosen.kind, options)
 
     values = store.compute_values(name, compute)
     if not store.has_tensors(name):  # deleted since the curves were computed; figures and true classes need them
@@ -163,7 +163,7 @@ class BlurringExample:
     x: Images
     maps: Float[Tensor, "B H W"]
     sigma: Float[Tensor, " B"]
-    curves: Float[Tensor, "B T1"]
+    curves: Float[Tensor, "B steps"]
 
 
 def read_blurring_examples(store: ShardStore, settings: Mapping[str, Any]) -> dict[str, BlurringExample]:

@@ -52,13 +52,13 @@ def _truth_shard(
     store: ShardStore, chosen: ChosenImages, options: "BlurringOptions", evaluation: Evaluation, shard: MethodShard
 ) -> dict[str, Any]:
     """Predictions along the curves that the blurring test has left in its shard, computed or read."""
-    label, start, kind = shard.method.label, shard.rows.start, chosen.kind
+    label, start, kind = shard.method.label, shard.images.start, chosen.kind
 
     def compute() -> dict[str, Any]:
-        name, x = method_shard(label, start, kind), chosen.batch(shard.rows)
+        name, x = method_shard(label, start, kind), chosen.batch(shard.images)
         maps, curves = store.read_tensors(name)[kind], store.read_values(name)
         assert chosen.data.labels is not None
-        labels, found = chosen.data.labels[chosen.indices[shard.rows]], {}
+        labels, found = chosen.data.labels[chosen.indices[shard.images]], {}
         counts = pixel_counts(x.shape[2], x.shape[3], options.fractions)
         for fraction, count in zip(options.fractions, counts, strict=True):
             sigma = torch.tensor(curves[fraction_key(fraction)]["sigma"])

@@ -77,7 +77,7 @@ def evaluate_causes(evaluation: Evaluation, options: CausesOptions) -> dict[str,
     if evaluation.data.labels is None or source.labels is None:
         raise OptionError(f"{evaluation.data.name} has no labels, so that no network can be trained on it.")
     kinds = tuple(dict.fromkeys([*PAIR, *evaluation.kinds]))
-    evaluation = replace(evaluation, kinds=kinds, posterior=(), weights="", posterior_name="")
+    evaluation = replace(evaluation, kinds=kinds, posterior=(), known_digest="", posterior_name="")
     settings = {**evaluation.settings(), **options.settings(), "training": f"{source.name}:{source.split}"}
     settings["training data"] = dataset_fingerprint(source)
     store = ShardStore.open(evaluation.out, settings)

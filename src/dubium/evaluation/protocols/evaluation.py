@@ -38,7 +38,7 @@ class Evaluation:
     kinds: tuple[Kind, ...]
     out: Path
     posterior_name: str = ""  # what the user called the posterior
-    weights: str = ""  # `posterior_digest`, where it is known already
+    known_digest: str = ""  # what `posterior_digest` gives, where it is known already
     seed: int = 0
     other_data: Dataset | None = None  # see `other_split`
     on_step: StepListener = ignore_step
@@ -65,11 +65,11 @@ class Evaluation:
         }
 
     def posterior_digest(self) -> str:
-        """By which results of other networks are told from those of these; empty if the protocol trains its own."""
-        return self.weights or (posterior_digest(self.posterior) if len(self.posterior) else "")
+        """A digest of the networks, which other networks do not have; empty if the protocol trains its networks."""
+        return self.known_digest or (posterior_digest(self.posterior) if len(self.posterior) else "")
 
     def method_fingerprints(self) -> dict[str, dict[str, Any]]:
-        """By the method's label."""
+        """What the maps of each method depend on, by its label."""
         return {method.label: method_fingerprint(method.name, method.options) for method in self.methods}
 
     def method_labels(self) -> list[str]:
@@ -94,7 +94,7 @@ def other_split(evaluation: Evaluation, name: str | None = None) -> Dataset:
 
 
 def metric_name(metric: str, kind: Kind) -> str:
-    """The plain name is the epistemic kind."""
+    """The name of a metric for one kind: `murr` for epistemic, `murr/total` for another."""
     return metric if kind == "epistemic" else f"{metric}/{kind}"
 
 
@@ -105,14 +105,14 @@ def mean_measurements(values: Mapping[str, Tensor], kind: Kind) -> dict[str, Mea
 
 
 class MethodShard(NamedTuple):
-    """Some images, to be explained by one method."""
+    """Consecutive images of those that a protocol chose, to be explained by one method."""
 
     method: LabelledMethod
-    rows: slice
+    images: slice
 
 
 def shard_slices(count: int, size: int = SHARD) -> list[slice]:
-    """Consecutive slices of `size` rows that cover `count`."""
+    """Consecutive slices of `size` images that cover `count`."""
     return [slice(start, min(count, start + size)) for start in range(0, count, size)]
 
 
@@ -159,7 +159,7 @@ def run_method_shards(
     size: int = SHARD,
 ) -> dict[str, list[R]]:
     """Call `function` for every shard of `count` images and every method; results by the method's label."""
-    items = [MethodShard(method, rows) for method in evaluation.methods for rows in shard_slices(count, size)]
+    items = [MethodShard(method, part) for method in evaluation.methods for part in shard_slices(count, size)]
     results: dict[str, list[R]] = {label: [] for label in evaluation.method_labels()}
     for item, result in zip(items, run_items(evaluation, function, items, activity), strict=True):
         results[item.method.label].append(result)

@@ -42,8 +42,9 @@ class ChosenImages:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def batch(self, rows: slice) -> Images:
-        return self.data.batch(self.indices[rows])
+    def batch(self, part: slice) -> Images:
+        """Some of the images, (B, C, H, W)."""
+        return self.data.batch(self.indices[part])
 
     def with_uncertainty(self) -> "ChosenImages":
         """Those whose score is not 0."""
@@ -70,11 +71,11 @@ def choose_images(
     return ChosenImages(kind, data, indices, scores[indices])
 
 
-def _score_chunk(store: ShardStore, data: Dataset, kind: Kind, evaluation: Evaluation, rows: slice) -> Tensor:
+def _score_chunk(store: ShardStore, data: Dataset, kind: Kind, evaluation: Evaluation, part: slice) -> Tensor:
     def compute() -> dict[str, Tensor]:
-        return {kind: scorer(evaluation.posterior, kind)(data.batch(rows))}
+        return {kind: scorer(evaluation.posterior, kind)(data.batch(part))}
 
-    return store.compute_tensors(score_shard(kind, rows.start), compute)[kind]
+    return store.compute_tensors(score_shard(kind, part.start), compute)[kind]
 
 
 def compute_maps(
@@ -89,8 +90,8 @@ def compute_maps(
 
 
 def _explain_shard(store: ShardStore, x: Images, evaluation: Evaluation, shard: MethodShard) -> dict[str, Tensor]:
-    name = method_shard(shard.method.label, shard.rows.start)
-    return store.compute_tensors(name, map_maker(evaluation, shard.method, x[shard.rows], evaluation.kinds))
+    name = method_shard(shard.method.label, shard.images.start)
+    return store.compute_tensors(name, map_maker(evaluation, shard.method, x[shard.images], evaluation.kinds))
 
 
 def map_maker(

@@ -98,12 +98,12 @@ def _remove_shard(
     store: ShardStore, chosen: ChosenImages, options: RemovalOptions, evaluation: Evaluation, shard: MethodShard
 ) -> dict[str, Any]:
     """Curves of one shard, computed or read."""
-    name = method_shard(shard.method.label, shard.rows.start, chosen.kind)
+    name = method_shard(shard.method.label, shard.images.start, chosen.kind)
 
     def compute() -> dict[str, Any]:
-        x, kind = chosen.batch(shard.rows), chosen.kind
+        x, kind = chosen.batch(shard.images), chosen.kind
         maps = store.compute_tensors(name, map_maker(evaluation, shard.method, x, [kind]))[kind]
-        labels = None if chosen.data.labels is None else chosen.data.labels[chosen.indices[shard.rows]]
+        labels = None if chosen.data.labels is None else chosen.data.labels[chosen.indices[shard.images]]
         return {
             removal: curve_columns(evaluation, x, maps, labels, kind, removal, options.steps)
             for removal in options.remove

@@ -80,10 +80,10 @@ def _check_shard(
     store: ShardStore, chosen: ChosenImages, options: SanityOptions, evaluation: Evaluation, shard: MethodShard
 ) -> dict[str, Any]:
     """The checks of one shard, computed or read."""
-    name = method_shard(shard.method.label, shard.rows.start, chosen.kind)
+    name = method_shard(shard.method.label, shard.images.start, chosen.kind)
 
     def compute() -> dict[str, Any]:
-        x, kind = chosen.batch(shard.rows), chosen.kind
+        x, kind = chosen.batch(shard.images), chosen.kind
         kinds = list(dict.fromkeys([kind, *(PAIR if "kinds" in options.checks else ())]))
         maps = store.compute_tensors(name, map_maker(evaluation, shard.method, x, kinds))
 

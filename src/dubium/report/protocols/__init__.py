@@ -21,7 +21,7 @@ def write_figures(folder: Path | str) -> list[Path]:
     """
     summary = read_summary(folder)
     protocol = PROTOCOLS.get(summary["protocol"])
-    draw = load_function(protocol.figures) if protocol and protocol.figures else None
+    draw = load_function(protocol.figures_path) if protocol and protocol.figures_path else None
     try:
         figures = draw(ShardStore(Path(folder)), summary) if draw else {}
     except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
