@@ -94,7 +94,7 @@ def count_predictions(summary: RunSummary, table: dict[str, list[Any]], probs: N
 
 @dataclass
 class MeanMap:
-    """A running mean of maps; those of other sizes are brought to the first one's."""
+    """Sums of maps by kind, and of how many images; maps of other sizes are brought to the first one's."""
 
     sums: dict[str, Array] = field(default_factory=dict)
     count: int = 0
@@ -105,9 +105,6 @@ class MeanMap:
             resized = place_map(torch.from_numpy(array.copy()), size, (0, 0, *size)).numpy()
             self.sums[kind] = self.sums[kind] + resized if kind in self.sums else resized
         self.count += bool(row.stored_maps())
-
-    def means(self) -> dict[str, Array]:
-        return {kind: np.asarray(array / max(1, self.count), np.float32) for kind, array in self.sums.items()}
 
 
 def summary_panels(summary: RunSummary, mean: MeanMap, name: Callable[[int], str]) -> list[str]:
@@ -130,20 +127,15 @@ def summary_panels(summary: RunSummary, mean: MeanMap, name: Callable[[int], str
         found.append(
             panel_html("Mistakes", "What it is, and what was said.", horizontal_bars(wrong, "Mistakes", "total"))
         )
-    if means := mean.means():
-        pictures = {
-            kind: stage_html(
-                array.shape,
-                img_element(map_colours(torch.from_numpy(array)), f"Mean {kind} map of {mean.count} images"),
-            )
-            for kind, array in means.items()
-        }
-        figures = "".join(
-            f"<figure>{picture}<figcaption>{kind}</figcaption></figure>" for kind, picture in pictures.items()
-        )
+    if mean.sums:
+        figures = ""
+        for kind, total in mean.sums.items():
+            colours = map_colours(torch.from_numpy(np.asarray(total / mean.count, np.float32)))
+            stage = stage_html(total.shape, img_element(colours, f"Mean {kind} map of {mean.count} images"))
+            figures += f"<figure>{stage}<figcaption>{kind}</figcaption></figure>"
         text = f"Where the doubt lies on average over {mean.count:,} explained images; each on a scale of its own."
         found.append(
-            panel_html("Mean maps", text, f'<div class="means" style="--columns:{len(means)}">{figures}</div>')
+            panel_html("Mean maps", text, f'<div class="means" style="--columns:{len(mean.sums)}">{figures}</div>')
         )
     return found
 

@@ -44,8 +44,8 @@ def explain_dataset(
     if Path(out).exists() and not Path(out).is_dir():
         raise OptionError(f"{out} is a file; give a folder for the results.")
     with own_folder(out):
-        claim_folder(Path(out), work, fresh)
-        fill_folder(work, Path(out), engine, progress)
+        claim = claim_folder(Path(out), work, fresh)
+        fill_folder(work, Path(out), claim, engine, progress)
         results = open_results(out)
         if not len(results) and (skipped := results.skipped()):
             delete_results(Path(out))
@@ -53,11 +53,10 @@ def explain_dataset(
         return results
 
 
-def fill_folder(work: Work, out: Path, engine: Executor, progress: StageProgress | None) -> None:
+def fill_folder(work: Work, out: Path, claim: dict[str, Any], engine: Executor, progress: StageProgress | None) -> None:
     """Run the jobs that no earlier call has finished."""
-    settings = work.settings
+    settings, signed = work.settings, shard_count(out / SIGNED)
     results, scores = out / FOLDER, out / SCORES
-    claim, signed = read_claim(out), shard_count(out / SIGNED)
     if claim["shards"] == shard_count(results) > 0 and claim.get("signed") in (None, signed):
         return
     has_signs = bool(claim.get("signed") or signed)
@@ -74,7 +73,7 @@ def fill_folder(work: Work, out: Path, engine: Executor, progress: StageProgress
             copy_other_rows(file, results / file.name, set(chosen), work.about)
         shutil.rmtree(scores)
     counts = {"shards": shard_count(results), "signed": shard_count(out / SIGNED) or None}
-    write_json(out / FILE, {**read_claim(out), **counts})
+    write_json(out / FILE, {**claim, **counts})
 
 
 def shard_count(folder: Path) -> int:
@@ -82,8 +81,8 @@ def shard_count(folder: Path) -> int:
     return len(list(folder.glob("*.parquet")))
 
 
-def claim_folder(out: Path, work: Work, fresh: bool) -> None:
-    """Make the folder this run's, or refuse one with results of another."""
+def claim_folder(out: Path, work: Work, fresh: bool) -> dict[str, Any]:
+    """Make the folder this run's, or refuse one with results of another; returns what its `run.json` says."""
     here, there = {name: work.about[name] for name in CLAIM}, read_claim(out)
     if not fresh and shard_count(out / FOLDER) + shard_count(out / SCORES) > 0:
         advice = "Choose another folder, or delete those results with --fresh."
@@ -91,9 +90,11 @@ def claim_folder(out: Path, work: Work, fresh: bool) -> None:
             raise FileFormatError(f"{out} has results, but {FILE}, which says of what, is missing or damaged. {advice}")
         check_recorded(out, there, here, advice=advice)
         check_same_settings(out, {name: there.get(name) for name in CLAIM}, here, advice=advice)
-        return
+        return there
     delete_shards(out)
-    write_json(out / FILE, {**here, "shards": None})
+    claim = {"shards": None, **here}
+    write_json(out / FILE, claim)
+    return claim
 
 
 def delete_shards(out: Path) -> None:

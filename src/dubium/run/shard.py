@@ -18,8 +18,9 @@ from dubium.errors import FileFormatError
 from dubium.files import written_atomically
 from dubium.kinds import KINDS
 from dubium.reading import open_regular_file, parse_json
-from dubium.run.row import REGION, Array, RegionRow, Row
+from dubium.run.row import REGION, RegionRow, Row
 from dubium.run.shard_checks import (
+    MAPS,
     REGION_KINDS,
     TEXT_COLUMNS,
     TEXTS,
@@ -45,7 +46,7 @@ SCHEMA = pa.schema(
         ("probs", NUMBERS),
         ("members", pa.list_(NUMBERS)),
         *((kind, pa.float32()) for kind in KINDS),
-        *((f"map_{kind}", NUMBERS) for kind in KINDS),
+        *((name, NUMBERS) for name in MAPS),
         ("height", pa.int32()),
         ("width", pa.int32()),
         ("thumbnail", pa.binary()),
@@ -56,7 +57,7 @@ SCHEMA = pa.schema(
         ("seen", pa.list_(pa.int32())),
     ]
 )
-PICTURES = (*(f"map_{kind}" for kind in KINDS), "thumbnail")
+PICTURES = (*MAPS, "thumbnail")
 
 
 @dataclass
@@ -106,34 +107,30 @@ def table_of_rows(rows: Sequence[Row], schema: pa.Schema = SCHEMA) -> pa.Table:
     columns["regions"] = [
         None if cells is None else [asdict(region) for region in cells] for cells in columns["regions"]
     ]
-    for name in (f"map_{kind}" for kind in KINDS):
+    for name in MAPS:
         columns[name] = [None if values is None else np.ravel(values) for values in columns[name]]
     return pa.table([pa.array(columns[field.name], field.type) for field in schema], schema=schema)
 
 
 def read_rows(file: Path, columns: Sequence[str] | None = None) -> Iterator[Row]:
     """The rows of one shard, the inverse of `table_of_rows`; the pictures may be left out of the columns."""
-    arrays = {"probs", "members", *(f"map_{kind}" for kind in KINDS)}
     for table in read_groups(file, columns):
-        others = {name: table[name].to_pylist() for name in table.column_names if name not in arrays}
+        maps = [name for name in MAPS if name in table.column_names]
+        others = [name for name in table.column_names if name not in ("probs", "members", *maps)]
+        lists = {name: table[name].to_pylist() for name in others}
         for index in range(len(table)):
-            values: dict[str, Any] = dict.fromkeys(PICTURES) | {name: column[index] for name, column in others.items()}
+            values: dict[str, Any] = dict.fromkeys(PICTURES) | {name: cells[index] for name, cells in lists.items()}
+            values["probs"] = np.asarray(table["probs"][index].values, np.float32)
+            values["members"] = np.stack([np.asarray(one.values, np.float32) for one in table["members"][index]])
+            for name in maps:
+                if (cell := table[name][index]).is_valid:
+                    values[name] = np.asarray(cell.values, np.float32).reshape(values["height"], values["width"])
             if values.get("regions") is not None:
-                cells = values["regions"]
-                values["regions"] = tuple(RegionRow(**{**cell, "counts": tuple(cell["counts"])}) for cell in cells)
+                regions = values["regions"]
+                values["regions"] = tuple(RegionRow(**{**cell, "counts": tuple(cell["counts"])}) for cell in regions)
             if "seen" in values:
                 values["seen"] = tuple(values["seen"])
-            shape = values["height"], values["width"]
-            values["probs"] = float_array(table["probs"][index])
-            values["members"] = np.stack([float_array(member) for member in table["members"][index]])
-            for name in arrays & {*PICTURES, *table.column_names} - {"probs", "members"}:
-                cell = table[name][index] if name in table.column_names else None
-                values[name] = float_array(cell).reshape(shape) if cell is not None and cell.is_valid else None
             yield Row(**values)
-
-
-def float_array(cell: pa.ListScalar) -> Array:
-    return np.asarray(cell.values.to_numpy(zero_copy_only=False), np.float32)
 
 
 def read_groups(file: Path, columns: Sequence[str] | None) -> Iterator[pa.Table]:
