@@ -8,7 +8,7 @@ from dubium.reproduce.trials import (
     attention_sentence,
     attention_verdict,
     compare_arms,
-    is_control,
+    is_control_arm,
     strategy_sentence,
     strategy_verdict,
     trial_table,
@@ -83,7 +83,7 @@ def test_a_strategy_must_help_in_all_four_trials():
 
 
 def test_every_strategy_has_words():
-    assert {label for label in strategy_labels() if label != "plain" and not is_control(label)} == set(STRATEGY_WORDS)
+    assert {label for label in strategy_labels() if label != "plain" and not is_control_arm(label)} == set(STRATEGY_WORDS)
 
 
 def test_the_table_has_a_line_for_each_arm_and_controls_in_italics():
@@ -96,4 +96,4 @@ def test_the_table_has_a_line_for_each_arm_and_controls_in_italics():
 def test_every_arm_of_ours_is_a_control_or_has_one():
     attention = [arm.label for arm in attention_arms()][1:]
     for labels in (attention, list(strategy_labels())[1:]):
-        assert all(is_control(label) or arm_controls(label, labels) for label in labels)
+        assert all(is_control_arm(label) or arm_controls(label, labels) for label in labels)

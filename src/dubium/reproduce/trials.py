@@ -67,7 +67,7 @@ def arm_controls(label: str, labels: Sequence[str]) -> list[str]:
     return [name for name in names if name in labels]
 
 
-def is_control(label: str) -> bool:
+def is_control_arm(label: str) -> bool:
     """Whether an arm's maps or scores know nothing of the networks."""
     return label.endswith(CONTROL) or label.partition(", ")[0] in CONTROLLED[1:]
 
@@ -81,7 +81,7 @@ def trial_table(content: Mapping[str, Any]) -> Iterator[str]:
         arm = compared.get(label)
         accuracy = {name: 100 * value for name, value in found[METRIC].items()}
         cells = [
-            f"*{label}*" if is_control(label) else label,
+            f"*{label}*" if is_control_arm(label) else label,
             ours_text(accuracy),
             points_text(arm.against_none) if arm else "",
             "; ".join(points_text(each) for each in arm.against_controls) if arm else "",
@@ -93,7 +93,7 @@ def trial_table(content: Mapping[str, Any]) -> Iterator[str]:
 def attention_verdict(contents: Trials) -> str:
     """On how many of the datasets any arm with the networks' maps helps."""
     helped = sum(
-        any(arm.helps for arm in compare_arms(content) if not is_control(arm.label)) for _, content in contents
+        any(arm.helps for arm in compare_arms(content) if not is_control_arm(arm.label)) for _, content in contents
     )
     return f"helps on {helped} of {len(contents)} datasets"
 
@@ -101,7 +101,7 @@ def attention_verdict(contents: Trials) -> str:
 def attention_sentence(title: str, content: Mapping[str, Any]) -> str:
     """How many arms with the networks' maps, and how many controls, are above no attention."""
     arms = compare_arms(content)
-    own, controls = ([arm for arm in arms if is_control(arm.label) is wanted] for wanted in (False, True))
+    own, controls = ([arm for arm in arms if is_control_arm(arm.label) is wanted] for wanted in (False, True))
     best = max(own, key=lambda arm: arm.against_none.value)
     return (
         f"{title} ({content['settings']['seeds']} seeds, {plain_text(content, NO_ATTENTION)} without): "
