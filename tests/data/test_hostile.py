@@ -17,7 +17,7 @@ import scipy.io
 import torch
 from PIL import Image
 
-from dubium.cli._evaluation import read_masks
+from dubium.cli.evaluate import read_masks
 from dubium.data import load
 from dubium.data.catalog import SOURCES
 from dubium.data.cifar import read_pickle

@@ -15,15 +15,13 @@ from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._evaluation_tables import print_overview, print_summary
-from dubium.cli._options import one_of, split_words
-from dubium.errors import OptionError
+from dubium.cli._options import one_of
+from dubium.cli._settings import image_settings, method_texts, parse_numbers, posterior_settings, split_words
 from dubium.files import own_folder
 from dubium.kinds import KINDS
 from dubium.protocols import PROTOCOLS, TOGETHER
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from dubium.data import Dataset
     from dubium.data.fit import Preprocessing
     from dubium.evaluation.protocols import Evaluation
@@ -185,12 +183,12 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
 
     texts = lookup("scale", DEFAULTS, shared.scale)
     kinds = check_kinds(split_words([shared.kinds]))
-    images = o.image_settings(shared.run, None, shared.dataset)
+    images = image_settings(shared.run, None, shared.dataset)
     split, name = PROTOCOLS[protocol].split, ""
     posterior: Posterior = ()
     preprocessing: Preprocessing | None = None
     if PROTOCOLS[protocol].needs_posterior:
-        named = o.posterior_settings(
+        named = posterior_settings(
             shared.run, shared.posterior, shared.weights, shared.mean, shared.std, shared.network_output,
             shared.data_config,
         )  # fmt: skip
@@ -200,7 +198,7 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
         posterior = check_networks(opened, data, named.get("output"))
     else:
         data = open_dataset(images, split)
-    methods = parse_methods(o.method_texts(shared.methods) or texts, data.shape[0])
+    methods = parse_methods(method_texts(shared.methods) or texts, data.shape[0])
     running["other_data"] = other_images(images.get("dataset"), data)
     if preprocessing is not None:
         running["other_data"] = other_prepared_images(images, data, preprocessing)
@@ -230,7 +228,7 @@ def named_preprocessing(
             return None
     settings = Settings(
         posterior=named, images=images, fit=shared.fit, resize=shared.resize, interpolation=shared.interpolation,
-        input_shape=o.parse_numbers(shared.input_shape, int),
+        input_shape=parse_numbers(shared.input_shape, int),
     )  # fmt: skip
     if "data_config" in named:
         settings = resolve_data_config(settings, posterior)
@@ -250,15 +248,3 @@ def other_prepared_images(images: dict[str, Any], data: "Dataset", preprocessing
         return open_dataset({"dataset": other}, "train" if data.split == "test" else "test", preprocessing)
     except DataNotFoundError:
         return data
-
-
-def read_masks(path: Path) -> "Tensor":
-    """Masks (N, H, W) of a .npy file; a value other than 0 is inside."""
-    import torch
-
-    from dubium.data.npy import read_npy_file
-
-    array = read_npy_file(path)
-    if array.ndim != 3 or array.dtype.kind not in "biuf":
-        raise OptionError(f"{path} has shape {array.shape} and type {array.dtype}; masks are numbers (N, H, W).")
-    return torch.from_numpy(array != 0)

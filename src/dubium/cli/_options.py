@@ -1,23 +1,19 @@
-"""Options that several commands have, and how they become settings of a run."""
+"""Options that several commands have; `_settings` makes settings of a run of them."""
 
-import os
 import re
-import sys
 from collections.abc import Callable, Sequence
-from glob import glob
-from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from dubium.choices import DATASETS, DEMO, FITS, INTERPOLATIONS, RANKING
+from dubium.cli._settings import SEVERAL, check_option_texts, method_texts, search_working_folder, split_words
 from dubium.errors import OptionError, UnknownNameError, lookup
 from dubium.kinds import KINDS
-from dubium.option_text import parse_options, split_method, split_outside_brackets
+from dubium.option_text import split_method
 from dubium.registry import method_names
 
-N = TypeVar("N", int, float)
 MANY = ("--images", "--weights", "--kinds", "--mean", "--std", "--methods", "--weights-b", "--mean-b", "--std-b")
 POSTERIOR, IMAGES, METHOD, RUNNING = "Posterior", "Images", "Method", "Running"
 
@@ -152,16 +148,6 @@ NetworkOutput = Annotated[
 ]  # fmt: skip
 
 
-SEVERAL = "Several options of a method are separated by colons: mine:squares:power=3:patch=4."
-
-
-def check_option_texts(texts: Sequence[str]) -> None:
-    """Refuse a value that has another option in it."""
-    for text in texts:
-        if any(re.match(r"\s*[A-Za-z_]\w*=", part) for part in split_outside_brackets(text, ",")[1:]):
-            raise OptionError(f"The option is {text!r}. {SEVERAL} Or give --option once for each.")
-
-
 def check_method_text(text: str) -> str:
     """A callback of an option that takes a method: a typing mistake is an error at once.
 
@@ -210,123 +196,3 @@ Device = Annotated[
 ]
 Fresh = Annotated[bool, typer.Option("--fresh", rich_help_panel=RUNNING, help="Delete OUT's earlier results first.")]
 Json = Annotated[bool, typer.Option("--json", rich_help_panel=RUNNING, help="Print JSON instead of tables.")]
-
-
-def posterior_settings(
-    run: str | None,
-    factory: str | None = None,
-    weights: list[str] | None = None,
-    mean: list[str] | None = None,
-    std: list[str] | None = None,
-    output: str | None = None,
-    data_config: str | None = None,
-) -> dict[str, Any]:
-    """`posterior` of `dubium.run.Settings`; a factory is looked for in the current folder too.
-
-    `module:factory@a.pt,b.pt` as the run, or `module:factory` with `--weights a.pt b.pt`, is another way to say
-    `--posterior module:factory --weights a.pt b.pt`. An output that is a number is an index.
-    """
-    if run is not None and is_factory(run):
-        if factory is not None:
-            raise OptionError(
-                f"The networks are named twice: {run}, and --posterior {factory}. Leave out one of the two."
-            )
-        factory, _, files = run.partition("@")
-        if files and weights:
-            raise OptionError(f"{run} names its weight files already; leave out --weights, or what follows the @.")
-        run, weights = None, weight_files(files) if files else weights
-    if run is None and factory is None:
-        raise OptionError(f"No posterior was named. Give a run's folder, `{DEMO}`, or module:factory@a.pt,b.pt.")
-    if run == DEMO and factory is not None:
-        raise OptionError(f"`{DEMO}` brings its own networks. Leave out one of the two: it, or --posterior {factory}.")
-    if run is not None and weights:
-        alone = "" if factory else ", and --weights was given without --posterior, the function that builds a network"
-        raise OptionError(f"{run} has its own weights{alone}. Leave out one of the two: it, or --weights.")
-    named = {"mean": parse_numbers(mean, float), "std": parse_numbers(std, float)}
-    given: dict[str, Any] = {name: list(values) for name, values in named.items() if values is not None}
-    if output is not None:
-        given["output"] = int(output) if re.fullmatch(r"-?\d+", output) else output
-    if data_config is not None:
-        given["data_config"] = data_config if data_config == "model" else str(Path(data_config).resolve())
-    if factory is not None:
-        if ":" not in factory:
-            raise OptionError(f"--posterior is {factory!r}; expected package.module:factory.")
-        search_working_folder()
-    if run is not None:
-        where = str(Path(run).resolve()) if run != DEMO and Path(run).is_dir() else run
-        return {"run": where, **({} if factory is None else {"architecture": factory}), **given}
-    return {"factory": factory, "weights": [str(Path(file).resolve()) for file in weights or ()], **given}
-
-
-def is_factory(text: str) -> bool:
-    """Whether a posterior's name is `module:factory`, with or without `@` and weight files, and no folder."""
-    return re.fullmatch(r"[\w.]+:[\w.]+(@.+)?", text) is not None and not Path(text).exists()
-
-
-def is_bare_factory(text: str) -> bool:
-    """Whether it is `module:factory` without weight files."""
-    return is_factory(text) and "@" not in text
-
-
-def weight_files(text: str) -> list[str]:
-    """Files separated by commas; a pattern stands for the files that it matches, in order."""
-    found: list[str] = []
-    for word in split_words([text]):
-        matches = sorted(glob(word)) if any(sign in word for sign in "*?[") else [word]
-        if not matches:
-            raise OptionError(f"No file is called like {word!r}.")
-        found += matches
-    return found
-
-
-def search_working_folder() -> None:
-    """Let Python import modules of the current folder, as `python -m` does."""
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-
-
-def method_texts(values: list[str] | str | None) -> list[str]:
-    """Methods separated by commas or given one by one; commas in brackets belong to an option."""
-    given = [values] if isinstance(values, str) else values or ()
-    return [text.strip() for value in given for text in split_outside_brackets(value, ",") if text.strip()]
-
-
-def image_settings(run: str | None, images: list[str] | None, dataset: str | None) -> dict[str, Any]:
-    """`images` of `dubium.run.Settings`."""
-    if images and dataset:
-        raise OptionError("Both --images and --dataset were given; give one of them.")
-    if images:
-        return {"files": images}
-    if dataset and is_factory(dataset) and dataset.partition(":")[0] not in (*DATASETS, DEMO):
-        search_working_folder()
-        return {"factory": dataset}
-    if named := dataset_for(run, dataset):
-        return {"dataset": named}
-    raise OptionError("No images were named. Give --images DIR or files, or --dataset NAME[:split].")
-
-
-def dataset_for(run: str | None, dataset: str | None) -> str | None:
-    """The dataset that was named; the embedded posterior brings its own images."""
-    return dataset or (DEMO if run == DEMO else None)
-
-
-def method_options(texts: list[str] | None, **named: Any) -> dict[str, Any]:
-    """The method's options that were given: as NAME=VALUE, or by an option of their own."""
-    check_option_texts(texts or ())
-    return {name: value for name, value in named.items() if value is not None} | parse_options(texts or ())
-
-
-def split_words(values: list[str] | None) -> tuple[str, ...]:
-    """Words separated by commas or given one by one."""
-    return tuple(word.strip() for value in values or () for word in value.split(",") if word.strip())
-
-
-def parse_numbers(values: list[str] | str | None, number: type[N]) -> tuple[N, ...] | None:
-    """Numbers separated by commas or given one by one; None where the option was left out."""
-    if values is None or values == []:
-        return None
-    words = split_words([values] if isinstance(values, str) else values)
-    try:
-        return tuple(number(word) for word in words)
-    except ValueError as error:
-        raise OptionError(f"{','.join(words)!r} is not a list of numbers such as 1,2,3.") from error

@@ -10,6 +10,16 @@ import typer
 from dubium.choices import DEMO, RANKING
 from dubium.cli import _options as o
 from dubium.cli._estimate import EstimateOnly, print_estimate
+from dubium.cli._settings import (
+    image_settings,
+    is_bare_factory,
+    is_factory,
+    method_options,
+    method_texts,
+    parse_numbers,
+    posterior_settings,
+    split_words,
+)
 from dubium.cli._tables import exit_with_skipped, print_json, say_size_taken
 from dubium.errors import OptionError, UnknownNameError
 from dubium.files import own_folder
@@ -81,7 +91,7 @@ def compare(
     from dubium.run import Settings, explain_dataset, open_results, open_work
     from dubium.run.store import has_results
 
-    texts = o.method_texts(methods) or ["ua-backprop"]
+    texts = method_texts(methods) or ["ua-backprop"]
     if len(texts) > 2:
         raise OptionError(f"--methods names {len(texts)} methods; give one for both sides, or one for each.")
     sides, chosen = (run_a, run_b), [split_method(text) for text in (texts[0], texts[-1])]
@@ -94,17 +104,17 @@ def compare(
             folders.append(Path(side))
         else:
             given: list[Any] = [b or a for a, b in zip(both, for_b, strict=True)] if index else list(both)
-            if side is not None and (None in sides or side == DEMO or o.is_factory(side)):
-                shared = given[1] if posterior is None and o.is_bare_factory(side) else None
+            if side is not None and (None in sides or side == DEMO or is_factory(side)):
+                shared = given[1] if posterior is None and is_bare_factory(side) else None
                 given[:2] = for_b[:2] if index else (None, None)  # it is named; the options are the other side's
                 given[1] = given[1] or shared  # but for --weights where no other network is there to have them
             settings = Settings(
-                posterior=o.posterior_settings(side, *given),
-                images=o.image_settings(DEMO if DEMO in sides else side, images, dataset),
-                method=chosen[index][0], kinds=o.split_words(kinds) or RANKING,
-                options=side_options(chosen, index, o.method_options(option)), top=top, fit=fit, resize=resize,
-                interpolation=interpolation, input_shape=o.parse_numbers(input_shape, int),
-                classes=o.split_words([names]) if names else None, memory=memory, batch=batch, threads=threads,
+                posterior=posterior_settings(side, *given),
+                images=image_settings(DEMO if DEMO in sides else side, images, dataset),
+                method=chosen[index][0], kinds=split_words(kinds) or RANKING,
+                options=side_options(chosen, index, method_options(option)), top=top, fit=fit, resize=resize,
+                interpolation=interpolation, input_shape=parse_numbers(input_shape, int),
+                classes=split_words([names]) if names else None, memory=memory, batch=batch, threads=threads,
             )  # fmt: skip
             opened = open_work(settings)  # a mistake in the second is reported before the first is run
             if opened.about["size_taken"] and not json and tuple(opened.about["input_shape"]) not in sizes:
@@ -158,7 +168,7 @@ def side_options(chosen: Sequence[tuple[str, list[str]]], index: int, shared: di
         if not any(has_option(method, name) for method, _ in chosen):
             check_option(chosen[0][0], name)
     method, texts = chosen[index]
-    return {name: value for name, value in shared.items() if has_option(method, name)} | o.method_options(texts)
+    return {name: value for name, value in shared.items() if has_option(method, name)} | method_options(texts)
 
 
 def has_option(method: str, option: str) -> bool:

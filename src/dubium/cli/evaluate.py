@@ -2,7 +2,7 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,11 +11,15 @@ from dubium.cli._evaluation import (
     SharedOptions,
     evaluate_all_and_print,
     evaluate_and_print,
-    read_masks,
     with_shared_options,
 )
-from dubium.cli._options import ManyWeights, parse_numbers, split_words
+from dubium.cli._options import ManyWeights
+from dubium.cli._settings import parse_numbers, split_words
+from dubium.errors import OptionError
 from dubium.protocols import TOGETHER
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 app = typer.Typer(no_args_is_help=True, help="Judge attribution methods; a killed evaluation goes on where it stopped.")
 
@@ -150,3 +154,15 @@ def all_protocols(
 ) -> None:
     """All protocols with one set of maps for each method, and one table over them: ranks, and what is significant."""
     evaluate_all_and_print(shared, split_words([protocols]) if protocols else None)
+
+
+def read_masks(path: Path) -> "Tensor":
+    """Masks (N, H, W) of a .npy file; a value other than 0 is inside."""
+    import torch
+
+    from dubium.data.npy import read_npy_file
+
+    array = read_npy_file(path)
+    if array.ndim != 3 or array.dtype.kind not in "biuf":
+        raise OptionError(f"{path} has shape {array.shape} and type {array.dtype}; masks are numbers (N, H, W).")
+    return torch.from_numpy(array != 0)

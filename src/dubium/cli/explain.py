@@ -10,6 +10,7 @@ from dubium.choices import RANKING
 from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
 from dubium.cli._estimate import EstimateOnly, print_estimate
+from dubium.cli._settings import image_settings, method_options, parse_numbers, posterior_settings, split_words
 from dubium.cli._tables import (
     MOST_LISTED,
     exit_with_skipped,
@@ -70,10 +71,10 @@ def explain(
     OUT/results holds Parquet shards, OUT/index.html the page. The same command goes on where an interrupted one
     stopped. Files that cannot be read are skipped, counted and named, and the exit code is then 1.
     """
-    named_posterior = o.posterior_settings(run, posterior, weights, mean, std, network_output, data_config)
+    named_posterior = posterior_settings(run, posterior, weights, mean, std, network_output, data_config)
     method, texts = split_method(method)
-    named_images = o.image_settings(run, images, dataset)
-    options = o.method_options(
+    named_images = image_settings(run, images, dataset)
+    options = method_options(
         [*texts, *(option or ()), *([f"tau1={tau1}"] if tau1 else ())],
         relevance=relevance,
         tau2=tau2,
@@ -88,14 +89,14 @@ def explain(
         posterior=named_posterior,
         images=named_images,
         method=method,
-        kinds=o.split_words(kinds) or RANKING,
+        kinds=split_words(kinds) or RANKING,
         options=options,
         top=top,
         fit=fit,
         resize=resize,
         interpolation=interpolation,
-        input_shape=o.parse_numbers(input_shape, int),
-        classes=o.split_words([names]) if names else None,
+        input_shape=parse_numbers(input_shape, int),
+        classes=split_words([names]) if names else None,
         memory=memory,
         seed=seed,
         batch=batch,

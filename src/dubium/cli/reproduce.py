@@ -10,7 +10,8 @@ from dubium.choices import DATASETS, SCALES
 from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._estimate import print_estimate
-from dubium.cli._options import one_of, split_words
+from dubium.cli._options import one_of
+from dubium.cli._settings import posterior_settings, split_words
 from dubium.errors import OptionError
 from dubium.files import own_folder
 
@@ -84,7 +85,7 @@ def reproduce(
     chosen = split_words([dataset]) if dataset else ()
     jobs = [] if name == PAGE else list(entry_jobs(name, scale, chosen))
     if run or posterior:
-        named = o.posterior_settings(run, posterior, weights, mean, std, network_output)
+        named = posterior_settings(run, posterior, weights, mean, std, network_output)
         networks = open_user_networks(named, chosen, scale)
         jobs, folder = jobs_on_networks(jobs, networks), folder / networks
     results, page = results or folder / "results", page or folder / "results.md"

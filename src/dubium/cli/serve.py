@@ -9,6 +9,15 @@ from typing import Annotated
 import typer
 
 from dubium.cli import _options as o
+from dubium.cli._settings import (
+    dataset_for,
+    image_settings,
+    method_options,
+    method_texts,
+    parse_numbers,
+    posterior_settings,
+    split_words,
+)
 from dubium.option_text import split_method
 
 HERE = ("127.0.0.1", "localhost", "::1")
@@ -53,18 +62,18 @@ def serve(
 
         own = (posterior, weights, mean, std, network_output, data_config)
         if run and has_results(run):
-            named = o.posterior_settings(None, *own) if posterior else None
+            named = posterior_settings(None, *own) if posterior else None
             session = open_results_session(Path(run), named)
             if images or dataset:
-                session = with_images(session, o.image_settings(None, images, dataset))
+                session = with_images(session, image_settings(None, images, dataset))
         else:
-            shown = o.image_settings(run, images, dataset) if images or o.dataset_for(run, dataset) else None
+            shown = image_settings(run, images, dataset) if images or dataset_for(run, dataset) else None
             session = open_posterior_session(
-                o.posterior_settings(run, *own), shown, fit=fit, resize=resize, interpolation=interpolation,
-                input_shape=o.parse_numbers(input_shape, int), classes=o.split_words([names]) if names else None,
+                posterior_settings(run, *own), shown, fit=fit, resize=resize, interpolation=interpolation,
+                input_shape=parse_numbers(input_shape, int), classes=split_words([names]) if names else None,
             )  # fmt: skip
-        chosen = [(text, *split_method(text)) for text in o.method_texts(methods)]
-        session = with_methods(session, {text: (name, o.method_options(options)) for text, name, options in chosen})
+        chosen = [(text, *split_method(text)) for text in method_texts(methods)]
+        session = with_methods(session, {text: (name, method_options(options)) for text, name, options in chosen})
         if host not in HERE:
             typer.echo(f"dubium: anyone who can reach {host} can use this page and upload images.", err=True)
         serve_page(session, host=host, port=port, open_browser=browser, started=print_address)

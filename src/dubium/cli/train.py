@@ -8,7 +8,8 @@ import typer
 from dubium.choices import DATASETS, SCALES
 from dubium.cli._engine import Address, EngineName, device_for, executor_for, threads_for
 from dubium.cli._estimate import EstimateOnly, print_estimate
-from dubium.cli._options import one_of, parse_numbers
+from dubium.cli._options import one_of
+from dubium.cli._settings import parse_numbers
 from dubium.errors import OptionError
 from dubium.option_text import parse_options
 from dubium.posterior_kinds import POSTERIOR_KINDS

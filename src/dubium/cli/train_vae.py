@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dubium.cli._estimate import EstimateOnly, print_estimate
-from dubium.cli._options import parse_numbers
+from dubium.cli._settings import parse_numbers
 
 
 def train_vae(

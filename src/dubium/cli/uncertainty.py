@@ -11,6 +11,7 @@ import typer
 from dubium.choices import RANKING
 from dubium.cli import _options as o
 from dubium.cli._estimate import EstimateOnly, print_estimate
+from dubium.cli._settings import image_settings, parse_numbers, posterior_settings, split_words
 from dubium.cli._tables import (
     exit_with_skipped,
     print_json,
@@ -48,8 +49,8 @@ def uncertainty(
     json: o.Json = False,
 ) -> None:
     """Score images without explaining them: a forward pass each. With --json, one line per image, in their order."""
-    named_posterior = o.posterior_settings(run, posterior, weights, mean, std, network_output, data_config)
-    named_images = o.image_settings(run, images, dataset)
+    named_posterior = posterior_settings(run, posterior, weights, mean, std, network_output, data_config)
+    named_images = image_settings(run, images, dataset)
     from dubium.cli._progress import stage_bars
     from dubium.report import write_page
     from dubium.run import Settings, explain_dataset, open_work
@@ -58,13 +59,13 @@ def uncertainty(
         posterior=named_posterior,
         images=named_images,
         method="uncertainty",
-        kinds=o.split_words(kinds) or RANKING,
+        kinds=split_words(kinds) or RANKING,
         top=0,
         fit=fit,
         resize=resize,
         interpolation=interpolation,
-        input_shape=o.parse_numbers(input_shape, int),
-        classes=o.split_words([names]) if names else None,
+        input_shape=parse_numbers(input_shape, int),
+        classes=split_words([names]) if names else None,
         memory=memory,
         batch=batch,
         threads=threads,
