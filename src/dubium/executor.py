@@ -15,23 +15,23 @@ EventListener = Callable[[Any], None]
 
 @runtime_checkable
 class Executor(Protocol):
-    """`do(shared, job, report)` for every job; results in the order of the jobs.
+    """`function(shared, job, listener)` for every job; results in the order of the jobs.
 
     Args:
-        do: a function that can be imported, since it may run in another process. It leaves files whole or not at all,
+        function: can be imported, since it may run in another process. It leaves files whole or not at all,
             and the same ones whenever it is called, since a job that was cut short is done again.
         shared: what all jobs need; sent to a machine once.
         jobs: plain data.
         threads: of torch in each job; float32 sums depend on it in the last digits.
-        device: what `do` computes on; "cpu" needs `threads` cores, "cuda" a GPU too.
+        device: what `function` computes on; "cpu" needs `threads` cores, "cuda" a GPU too.
     """
 
     def __call__(
         self,
-        do: Callable[[S, J, EventListener], R],
+        function: Callable[[S, J, EventListener], R],
         shared: S,
         jobs: Iterable[J],
-        report: EventListener,
+        listener: EventListener,
         *,
         threads: int,
         device: str = "cpu",
@@ -39,10 +39,10 @@ class Executor(Protocol):
 
 
 def in_turn(
-    do: Callable[[S, J, EventListener], R],
+    function: Callable[[S, J, EventListener], R],
     shared: S,
     jobs: Iterable[J],
-    report: EventListener,
+    listener: EventListener,
     *,
     threads: int,
     device: str = "cpu",
@@ -50,7 +50,7 @@ def in_turn(
     """The executor that runs jobs in this process, one after another."""
     for job in jobs:
         with thread_count(threads):
-            result = do(shared, job, report)
+            result = function(shared, job, listener)
         yield result
 
 

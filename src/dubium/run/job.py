@@ -29,8 +29,8 @@ from dubium.run.work import PosteriorOnDevice, Work
 from dubium.types import Images
 
 THUMBNAIL = 256  # pixels, the longer side
-REPORT_EVERY = 0.1  # seconds; a report may be a message to another machine
-Tell = Callable[[float], None]
+EVENT_EVERY = 0.1  # seconds; an event may be a message to another machine
+ImageProgress = Callable[[float], None]
 """Called with how many images are done, which may be a fraction of one."""
 
 
@@ -43,29 +43,29 @@ class ShardJob:
     file: str
 
 
-def run_job(work: Work, job: ShardJob, report: EventListener) -> None:
-    """Write the shard, which appears when all of it is done; reports are (file, images done of this job)."""
+def run_job(work: Work, job: ShardJob, listener: EventListener) -> None:
+    """Write the shard, which appears when all of it is done; events are (file, images done of this job)."""
     last = monotonic()
 
-    def tell(images: float) -> None:
+    def progress(images: float) -> None:
         nonlocal last
-        if monotonic() - last > REPORT_EVERY:
+        if monotonic() - last > EVENT_EVERY:
             last = monotonic()
-            report((job.file, images))
+            listener((job.file, images))
 
     with ExitStack() as files, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The posterior has one network")
         shard, signed = files.enter_context(open_shard(job.file, work.about)), None
         for start in range(0, len(job.indices), work.settings.batch):
-            for row in batch_rows(work, job, start, shard, tell):
+            for row in batch_rows(work, job, start, shard, progress):
                 shard.add(row)
                 if row.signed:  # this file is whole before the shard is, which says that the job is done
                     signed = signed or files.enter_context(open_shard(signed_shard(job.file), work.about))
                     signed.add(signed_row(row))
-    report((job.file, float(len(job.indices))))
+    listener((job.file, float(len(job.indices))))
 
 
-def batch_rows(work: Work, job: ShardJob, start: int, shard: ShardWriter, tell: Tell) -> list[Row]:
+def batch_rows(work: Work, job: ShardJob, start: int, shard: ShardWriter, progress: ImageProgress) -> list[Row]:
     """Results of the batch that begins at `start`, in the order of the images; unreadable images are noted.
 
     Images of one shape are explained together.
@@ -83,12 +83,12 @@ def batch_rows(work: Work, job: ShardJob, start: int, shard: ShardWriter, tell: 
     for group in groups.values():
         inputs = torch.stack([x for x, _ in group]).to(work.settings.device, work.dtype)
         if start == 0 and not rows and job.action == "explain" and work.settings.classes is not None:
-            check_names(work, explain_batch(work, "score", inputs[:1], tell, 0.0))  # before maps take their time
-        explanation = explain_batch(work, job.action, inputs, tell, float(start + len(rows)))
+            check_names(work, explain_batch(work, "score", inputs[:1], progress, 0.0))  # before maps take their time
+        explanation = explain_batch(work, job.action, inputs, progress, float(start + len(rows)))
         check_names(work, explanation)
         for position, (_, facts) in enumerate(group):
             rows[facts["id"]] = make_row(explanation, position, facts)
-        tell(float(start + len(rows)))
+        progress(float(start + len(rows)))
     return [rows[index] for index in indices if index in rows]
 
 
@@ -111,7 +111,7 @@ def read_input(work: Work, index: int, *, with_thumbnail: bool) -> tuple[Float[T
     }  # fmt: skip
 
 
-def explain_batch(work: Work, action: str, x: Images, tell: Tell, before: float) -> Explanation:
+def explain_batch(work: Work, action: str, x: Images, progress: ImageProgress, before: float) -> Explanation:
     """Scores, and maps if the action is to explain; `before` counts the images of the job that are done already."""
     settings, posterior, options = work.settings, work.posterior, dict(work.options)
     output = settings.posterior.get("output")
@@ -123,7 +123,7 @@ def explain_batch(work: Work, action: str, x: Images, tell: Tell, before: float)
     return explain(
         posterior, x, method=settings.method, kinds=[kind for kind in KINDS if kind in settings.kinds],
         output=output, memory=settings.memory, seed=settings.seed,
-        progress=lambda done, steps: tell(before + len(x) * done / steps),
+        progress=lambda done, steps: progress(before + len(x) * done / steps),
         **options,
     )  # fmt: skip
 

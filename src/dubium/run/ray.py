@@ -77,10 +77,10 @@ def has_gpus() -> bool:
 def run_on_ray(
     ray: Any,
     board: Any,
-    do: Callable[[S, J, EventListener], R],
+    function: Callable[[S, J, EventListener], R],
     shared: S,
     jobs: Iterable[J],
-    report: EventListener,
+    listener: EventListener,
     *,
     threads: int,
     device: str = "cpu",
@@ -90,7 +90,7 @@ def run_on_ray(
     task = ray.remote(run_in_worker).options(**needs, max_retries=RETRIES)
     where = os.getcwd(), [path for path in sys.path if path]
     reference = put_shared(ray, shared)
-    common = do, [reference], board, where, threads  # a list, or Ray would unpack it for every job
+    common = function, [reference], board, where, threads  # a list, or Ray would unpack it for every job
     running: dict[Any, int] = {}
     results: dict[int, R] = {}
     waiting, turn = enumerate(jobs), 0
@@ -99,7 +99,7 @@ def run_on_ray(
         for _, (number, job) in zip(range(room), waiting, strict=False):
             running[task.remote(*common, job)] = number
         for event in take_events(ray, board, reference):
-            report(event)
+            listener(event)
         if not running:
             return
         done, _ = ray.wait(list(running), timeout=POLL)
@@ -135,7 +135,7 @@ def job_result(ray: Any, done: Any) -> Any:
 
 
 def run_in_worker(
-    do: Callable[[S, J, EventListener], R],
+    function: Callable[[S, J, EventListener], R],
     shared: list[Any],
     board: Any,
     where: tuple[str, list[str]],
@@ -149,7 +149,7 @@ def run_in_worker(
     os.chdir(folder)
     sys.path.extend(path for path in paths if path not in sys.path)
     with thread_count(threads):
-        return do(shared_object(shared[0]), job, partial(board.tell.remote, shared[0].hex()))
+        return function(shared_object(shared[0]), job, partial(board.tell.remote, shared[0].hex()))
 
 
 @lru_cache(maxsize=1)

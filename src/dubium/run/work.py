@@ -97,7 +97,7 @@ def make_preprocessing(settings: Settings, shape: Shape) -> Preprocessing:
 
 
 def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
-    """The networks, and the record of a saved posterior; see `Settings.posterior` for how they are named.
+    """The networks, and the record of a saved posterior; `named` is `Settings.posterior`, which says how to name them.
 
     A factory is imported, so pass only what the user typed, never what a file says.
     """
