@@ -83,7 +83,9 @@ def test_a_strategy_must_help_in_all_four_trials():
 
 
 def test_every_strategy_has_words():
-    assert {label for label in strategy_labels() if label != "plain" and not is_control_arm(label)} == set(STRATEGY_WORDS)
+    assert {label for label in strategy_labels() if label != "plain" and not is_control_arm(label)} == set(
+        STRATEGY_WORDS
+    )
 
 
 def test_the_table_has_a_line_for_each_arm_and_controls_in_italics():
