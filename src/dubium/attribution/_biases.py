@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from dubium.attribution._autograd.nodes import is_copy, leads_around
 from dubium.attribution._bias_free import HOMOGENEOUS_LAYERS, LINEAR_LAYERS
-from dubium.attribution._implicit import ImplicitBiases
+from dubium.attribution._implicit import ImplicitBiases, is_continuous
 from dubium.attribution._layouts import CHANNELS, CHANNELS_FIRST, DENSE, Layout, Layouts
 from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
@@ -57,13 +57,13 @@ class RecordedBiases:
     standardised: list[Standardised] = field(default_factory=list)
 
     def is_wanted(self, out: Tensor) -> bool:
-        return out.is_floating_point() and (not self.spatial or self.layouts.find(out) is not None)
+        return is_continuous(out) and (not self.spatial or self.layouts.find(out) is not None)
 
     def add(self, out: Tensor, value: Tensor, *, last: bool = False) -> None:
         """A bias that acts at a tensor of the graph: of its channels, or of its shape."""
         if last and out.ndim == 4:
             self.layouts.channels_last[id(out)] = out
-        if out.requires_grad and out.is_floating_point():
+        if out.requires_grad and is_continuous(out):
             layout, implicit = self.layouts.find(out), value.shape == out.shape
             if layout is not None or not self.spatial:
                 self.terms.append((get_gradient_edge(out), Bias(value, -1 if last else 1, layout, implicit)))
@@ -78,7 +78,9 @@ class RecordedBiases:
             self.layouts.follow(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
         if has_channels:
             value = batch_norm_shift(layer) if isinstance(layer, _BatchNorm) else layer.bias
-            if isinstance(value, Tensor):
+            if isinstance(value, Tensor) and not value.requires_grad:  # one that the image gives is an input
+                has_batch = dense or isinstance(layer, _BatchNorm) or out.ndim == layer.weight.ndim
+                value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
                 self.add(out, value.detach(), last=dense)
 
     def terms_with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
@@ -158,7 +160,8 @@ def closed_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     while waiting:
         module = waiting.pop()
         has_operations = has_operations or bool(module._forward_hooks or module._forward_pre_hooks)  # a user's
-        base = torch_class(type(module))  # type: ignore[arg-type]
+        # a forward that was put into the module is not that of its class
+        base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
         is_linear = base is not None and issubclass(base, (*LINEAR_LAYERS, _BatchNorm))
         children = [] if is_linear else list(module.children())
         if not children and (module is not network or base is not None):
@@ -178,7 +181,9 @@ def torch_class(layer: type[nn.Module]) -> type[nn.Module] | None:
     """The class of torch.nn whose function layers of a class compute: their own, or one whose forward they inherit."""
     for base in layer.__mro__:
         if issubclass(base, nn.Module) and base.__module__.startswith("torch.nn.modules"):
-            return base if layer.forward is base.forward else None
+            functions = ("forward", "_conv_forward")  # what a convolution's forward calls
+            is_same = all(getattr(layer, name, None) is getattr(base, name, None) for name in functions)
+            return base if is_same else None
     return None
 
 

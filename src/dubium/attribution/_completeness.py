@@ -35,9 +35,9 @@ def warn_if_incomplete(networks: Posterior, operations: Mapping[int, Collection[
         if gap > MISSING:
             warn_user(
                 f"FullGrad misses {gap:.0%} of the logits of network {index}: something in its forward pass cannot be "
-                "seen, such as a torch.autograd.Function outside of modules, reentrant checkpointing, or a gradient "
-                "that is cut. Use relevance='input-grad' or 'ig', or method='auto', which need no biases; "
-                "dubium.fullgrad_completeness measures it."
+                "seen, such as a torch.autograd.Function outside of modules, a function of torch.jit, reentrant "
+                "checkpointing, or a gradient that is cut. Use relevance='input-grad' or 'ig', or method='auto', which "
+                "need no biases; dubium.fullgrad_completeness measures it."
             )
             return
 

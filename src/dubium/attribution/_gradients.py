@@ -175,6 +175,7 @@ class Backward:
                     at_producer = at[producer]
                     if gradient.shape[2:] != info.shape:  # the node had broadcast its input
                         gradient = sum_to_shape(gradient, info.shape)
+                    gradient = gradient.real if gradient.is_complex() > info.dtype.is_complex else gradient
                     gradient = gradient.to(info.dtype)
                     is_first = output_nr not in at_producer
                     at_producer[output_nr] = gradient if is_first else at_producer[output_nr] + gradient

@@ -2,7 +2,8 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,13 +33,18 @@ class Call:
 
     def __call__(self, *values: Tensor) -> tuple[Tensor, ...]:
         copies = [value.clone() for value in values]  # the function may work in place
-        args, kwargs = replace_tensors((self.args, self.kwargs), self.places, copies)
+        args, kwargs = self.arguments(copies)
         out = self.function(*args, **kwargs)
         return tuple(flatten_tensors(args[0] if self.returns_nothing else out))
 
+    def arguments(self, values: Sequence[Tensor]) -> Any:
+        """All arguments, positional and by name, with other values of those that depend on the image."""
+        places = self.places
+        return map_tensors((self.args, self.kwargs), lambda own: values[places[id(own)]] if id(own) in places else own)
+
     def returned(self, values: Sequence[Tensor]) -> Any:
         """What the function returns for other values of these arguments."""
-        args, kwargs = replace_tensors((self.args, self.kwargs), self.places, values)
+        args, kwargs = self.arguments(values)
         return self.function(*args, **kwargs)
 
 
@@ -63,31 +69,73 @@ def replace_infinity(value: Tensor) -> Tensor:
 
 def significant_bias(value: Tensor, product: Tensor | None) -> Tensor | None:
     """The difference of a function's value and its derivative along its inputs; None where it is rounding."""
-    if not value.is_floating_point() or not value.numel():
+    if not is_continuous(value) or not value.numel():
         return None
     bias = replace_infinity(value - product if product is not None else value)  # from infinity comes no gradient
     scale = replace_infinity(value).abs().amax()
     return bias if bias.abs().amax() > ROUNDING * torch.finfo(bias.dtype).eps * scale else None
 
 
+def is_continuous(value: Tensor) -> bool:
+    """Whether a tensor has real or complex numbers, and so may have a gradient."""
+    return value.is_floating_point() or value.is_complex()
+
+
 def flatten_tensors(value: Any) -> list[Tensor]:
-    """The tensors in nested lists, tuples and dicts, in order."""
+    """The tensors in nested lists, tuples, dicts and dataclasses, in order."""
     if isinstance(value, Tensor):
         return [value]
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    if isinstance(value, dict):
+        items: Any = value.values()
+    elif isinstance(value, list | tuple):
+        items = value
+    else:
+        items = [getattr(value, name) for name in field_names(value)]
     return [tensor for item in items for tensor in flatten_tensors(item)]
 
 
-def replace_tensors(value: Any, places: dict[int, int], copies: Sequence[Tensor]) -> Any:
-    """The same nesting, with copies instead of the tensors that have a place."""
+def field_names(value: Any) -> list[str]:
+    """Of a dataclass's object; of anything else there are none."""
+    return [own.name for own in fields(value)] if is_dataclass(value) and not isinstance(value, type) else []
+
+
+def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
+    """The same nesting, with what a function makes of each tensor instead of it."""
     if isinstance(value, Tensor):
-        return copies[places[id(value)]] if id(value) in places else value
-    if isinstance(value, dict):
-        return {name: replace_tensors(item, places, copies) for name, item in value.items()}
+        return change(value)
     if isinstance(value, list | tuple):
-        items = [replace_tensors(item, places, copies) for item in value]
+        items = [map_tensors(item, change) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a named tuple, or a plain one
-    return value
+    if isinstance(value, dict):
+        twin = copy(value)  # of its own class: outputs of Hugging Face are dicts that have attributes, too
+        for name, item in value.items():
+            twin[name] = map_tensors(item, change)
+        return twin
+    twin = copy(value) if field_names(value) else value
+    for name in field_names(value):
+        object.__setattr__(twin, name, map_tensors(getattr(value, name), change))
+    return twin
+
+
+def separate_outputs(out: Any) -> Any:
+    """Several outputs as views, one as it is: an output may be on another's way, as an LSTM's cell is on its state's.
+
+    Gradients at the views come from what follows alone.
+    """
+    if sum(value.requires_grad for value in flatten_tensors(out)) < 2:
+        return out
+    return map_tensors(out, lambda value: value.view_as(value) if value.requires_grad else value)
+
+
+def copy_state(layer: nn.Module) -> nn.Module:
+    """The same layer with buffers, lists, dicts and numbers of its own: what a call counts or keeps stays there."""
+    twin = object.__new__(type(layer))
+    state = {
+        name: copy(value) if isinstance(value, list | dict | set) else value for name, value in vars(layer).items()
+    }
+    state["_buffers"] = {name: None if b is None else b.clone() for name, b in layer._buffers.items()}
+    twin.__dict__.update(state)
+    return twin
 
 
 @dataclass
@@ -99,24 +147,27 @@ class ImplicitBiases:
 
     def before(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         dependent = [value for value in flatten_tensors((args, kwargs)) if value.requires_grad]
-        call = Call(layer.forward, args, kwargs, dependent, returns_nothing=False)  # not layer(): it has hooks
+        forward = copy_state(layer).forward  # not layer(): it has hooks
+        call = Call(forward, args, kwargs, dependent, returns_nothing=False)
         try:  # now: a layer that works in place overwrites its input
             values = [value.detach() for value in dependent]
             self.pending[layer] = implicit_biases(call, values) if dependent else []
         except NoForwardModeError:
             views = [value.view_as(value) for value in dependent]
             self.pending[layer] = views
-            return replace_tensors((args, kwargs), call.places, views)
+            return call.arguments(views)
         return None
 
-    def after(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+    def after(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
+        out = separate_outputs(out)
         self.recorded.layouts.follow("layer", args, out)
         found, outputs = self.pending.pop(layer), flatten_tensors(out)
-        if any(value is not None and value.requires_grad for value in found):  # views of the inputs: no forward mode
-            terms = [(value, value.detach()) for value in outputs] + [(v, -v.detach()) for v in found if v is not None]
-        else:
-            terms = [(value, bias) for value, bias in zip(outputs, found, strict=False) if bias is not None]
+        views = [value for value in found if value is not None and value.requires_grad]  # of inputs: no forward mode
         # a plain LayerNorm over one axis works on (B, H, W, C); its subclasses for images move the axes themselves
         norms_last = type(layer) is nn.LayerNorm and len(layer.normalized_shape) == 1
+        biases = [value.detach() for value in outputs] if views else found
+        terms = [*zip(outputs, biases, strict=False), *((view, -view.detach()) for view in views)]
         for value, bias in terms:
-            self.recorded.add(value, bias, last=norms_last or id(value) in self.recorded.layouts.channels_last)
+            if bias is not None:
+                self.recorded.add(value, bias, last=norms_last or id(value) in self.recorded.layouts.channels_last)
+        return out

@@ -44,6 +44,8 @@ class Layouts:
     sizes: dict[Size, None] = field(default_factory=dict)  # of feature maps, the latest first
     channels_last: dict[int, Tensor] = field(default_factory=dict)  # by identity; kept alive, so that it is identity
     batch_moved: dict[int, Tensor] = field(default_factory=dict)  # with a first axis that is not the batch
+    merged: dict[int, Tensor] = field(default_factory=dict)  # images whose channels are side by side, (1, B * C, h, w)
+    is_split: bool = False  # whether the network takes the images of a batch apart: where each lies is then not known
 
     def find(self, out: Tensor) -> Layout | None:
         """The layout of a feature (B, ...), given the sizes of the feature maps that the network has made so far.
@@ -53,8 +55,12 @@ class Layouts:
         attention, (B, heads, N, N), lies where its keys are: there the values are that it weighs.
         """
         shape, channels_last = out.shape, id(out) in self.channels_last
-        if out.ndim == 4 and len(out) == 1 < self.images and out.shape[1] % self.images == 0:
+        if id(out) in self.merged:
             return Layout((1, 2), merged=self.images)  # a convolution by weights of each image's own
+        if out.is_complex():
+            return None  # frequencies have no place
+        if out.ndim in (3, 4) and len(out) == 1 < self.images and id(out) not in self.batch_moved:
+            self.is_split = True
         if out.ndim < 3 or len(out) != self.images or id(out) in self.batch_moved:
             return None
         if out.ndim == 4 and (channels_last or shape[2:] in self.sizes):
@@ -70,9 +76,14 @@ class Layouts:
         """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
         if self.images > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
             self.follow_batch(name, inputs, out)
-        if not isinstance(out, Tensor) or out.ndim != 4 or len(out) != self.images:
+        if not isinstance(out, Tensor) or out.ndim != 4:
             return
         given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
+        if given is not None and len(out) == 1 < self.images and out.shape[1] % self.images == 0:
+            merges = name in RESHAPING and len(given) == self.images and out.numel() == given.numel()
+            self.merged |= {id(out): out} if merges or id(given) in self.merged else {}
+        if len(out) != self.images:
+            return
         if given is None or name in RESHAPING:
             return
         permutes = is_permutation(name, given, out)

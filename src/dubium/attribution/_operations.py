@@ -12,7 +12,18 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from dubium.attribution._bias_free import ADDITIVE_FUNCTIONS, BILINEAR_FUNCTIONS, HOMOGENEOUS_FUNCTIONS
-from dubium.attribution._implicit import Call, NoForwardModeError, flatten_tensors, implicit_biases, replace_infinity
+from dubium.attribution._implicit import (
+    Call,
+    NoForwardModeError,
+    flatten_tensors,
+    implicit_biases,
+    is_continuous,
+    replace_infinity,
+    separate_outputs,
+)
+
+GRADIENTS = frozenset([torch.autograd.grad, torch.autograd.backward, Tensor.backward])
+"""Functions that walk a graph: with copies of their arguments there would be none to walk."""
 
 
 class OperationRecorder(TorchFunctionMode):
@@ -67,13 +78,13 @@ class OperationRecorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(function, "__name__", "")
-        if self.depth or not torch.is_grad_enabled():
+        if self.depth or not torch.is_grad_enabled() or function in GRADIENTS:
             return function(*args, **kwargs)
         if name in HOMOGENEOUS_FUNCTIONS and "value" not in kwargs:
             out = function(*args, **kwargs)
             self.follow(name, args, out)
             return out
-        inputs = [value for value in flatten_tensors((args, kwargs)) if value.is_floating_point()]
+        inputs = [value for value in flatten_tensors((args, kwargs)) if is_continuous(value)]
         dependent = [value for value in inputs if value.requires_grad]
         if not dependent or is_linear(name, inputs, dependent, args, kwargs):
             out = function(*args, **kwargs)
@@ -82,6 +93,7 @@ class OperationRecorder(TorchFunctionMode):
         in_place = works_in_place(name, kwargs)
         before = [value.detach().clone() for value in dependent] if in_place else dependent
         out = function(*args, **kwargs)
+        out = out if in_place else separate_outputs(out)
         self.follow(name, args, out)
         result = args[0] if out is None else out  # `x[i] = y` gives nothing, and changes its first input
         if not any(value.requires_grad and self.wanted(value) for value in flatten_tensors(result)):
@@ -106,7 +118,7 @@ class OperationRecorder(TorchFunctionMode):
         from this function alone.
         """
         views = [value.view_as(value) for value in dependent]
-        out = call.returned(views)
+        out = separate_outputs(call.returned(views))
         for value in flatten_tensors(out):
             if value.requires_grad:
                 self.record(value, value.detach())

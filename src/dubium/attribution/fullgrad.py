@@ -19,7 +19,6 @@ from dubium.attribution._gradients import (
     apply_target,
     forward_with_graph,
     reduced_gradients,
-    split_images,
 )
 from dubium.attribution._layouts import Layout
 from dubium.attribution._measure import images_per_pass
@@ -31,6 +30,7 @@ from dubium.attribution._prepared import (
     class_targets,
     predict_logits,
 )
+from dubium.attribution._target import target_part
 from dubium.errors import UnknownNameError, unknown
 from dubium.types import Images, Maps, Posterior, Target
 
@@ -57,9 +57,9 @@ def fullgrad(
     Returns:
         Maps that are not negative.
     """
-    parts = split_images(x, target, images_per_pass(network, x, target, context.memory))
-    maps = [fullgrad_maps([FullGradPass(network, part)], own, rescale, context.memory)[0] for part, own in parts]
-    return torch.cat(maps)
+    passes = fullgrad_passes(network, x, images_per_pass(network, x, target, context.memory))
+    parts = ((one, target_part(target, images)) for images, one in passes)
+    return torch.cat([fullgrad_maps([one], own, rescale, context.memory)[0] for one, own in parts])
 
 
 class FullGradPass:
@@ -68,8 +68,22 @@ class FullGradPass:
     def __init__(self, network: nn.Module, x: Images, *, spatial: bool = True) -> None:
         with record_biases(network, len(x), spatial=spatial) as recorded:
             self.leaf, self.output = forward_with_graph(network, x)
+        self.is_split = recorded.layouts.is_split
         terms = recorded.terms_with_input(self.leaf, self.output)
         self.edges, self.biases = [edge for edge, _ in terms], [bias for _, bias in terms]
+
+
+def fullgrad_passes(network: nn.Module, x: Images, size: int) -> Iterator[tuple[slice, FullGradPass]]:
+    """Passes of `size` images at a time, or of one where the network itself takes the images of a batch apart."""
+    start = 0
+    while start < len(x):
+        images = slice(start, min(len(x), start + size))
+        one = FullGradPass(network, x[images])
+        if one.is_split and size > 1:
+            size = 1
+        else:
+            yield images, one
+            start = images.stop
 
 
 def bias_terms(
@@ -109,7 +123,8 @@ def term_sum(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
     if not bias.implicit:
         gradient = gradient if bias.channels == -1 else gradient.movedim(3, -1)
         value = value.view(len(value), *[1] * (gradient.ndim - 3), -1)
-    return (gradient * value).flatten(2).sum(2)
+    product = gradient.conj() * value if gradient.is_complex() else gradient * value
+    return product.real.flatten(2).sum(2)
 
 
 def mean_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
@@ -221,10 +236,7 @@ def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPass
     for network in networks if len(x) else ():
         if FEATURE_FACTOR * x.nbytes > room:
             break
-        size, passes = images_per_pass(network, x, None, memory), list[tuple[slice, FullGradPass]]()
-        for start in range(0, len(x), size):
-            images = slice(start, min(len(x), start + size))
-            passes.append((images, FullGradPass(network, x[images])))
+        passes = [*fullgrad_passes(network, x, images_per_pass(network, x, None, memory))]
         try:
             room -= x.element_size() * sum([count_graph_numbers(one.output) for _, one in passes])
         except MissingAttributeError:

@@ -38,6 +38,9 @@ torch's random numbers, by which some posteriors are drawn, to all."""
 
 ROUNDING = 1e-4  # of the largest logit: smaller differences between two passes are rounding
 
+UNSEEN = "operations that are not seen"
+"""Stands among the nodes of a network that has such, as of a function that torch.jit has compiled."""
+
 NAMED_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What a network may raise about images that it cannot take."""
 
@@ -211,7 +214,10 @@ class LogitsNetwork(nn.Module):
         try:
             output: Any = self.network(x)
             if output_choice is None and self.request.pair is None and isinstance(output, Tensor):
-                self.first_passes.returns_logits.add(self.index)
+                if len(x) == 1 and output.ndim == 1:  # `squeeze` in the network has taken the batch, too
+                    output = output[None]
+                elif len(x) == 1:
+                    self.first_passes.returns_logits.add(self.index)
             else:
                 output = take_network_logits(output, output_choice, len(x), self.index)
         except (DubiumError, torch.OutOfMemoryError):
@@ -232,7 +238,7 @@ class LogitsNetwork(nn.Module):
         structure = tuple([type(module) for module in self.network.modules()])
         is_new = structure not in self.first_passes.structures
         has_own_code = not all(layer.__module__.startswith("torch.nn.") for layer in structure)
-        watch = CutWatch() if x.requires_grad and has_own_code and is_new else None
+        watch = CutWatch(x) if x.requires_grad and has_own_code and is_new else None
         states = random_states(x)
         with watch or nullcontext():
             logits = self.logits(x.clone())
@@ -250,7 +256,9 @@ class LogitsNetwork(nn.Module):
             if watch.found:
                 with repeat_pass():
                     warn_of_cut(self.network, x, self.index)
-            self.first_passes.operations[self.index] = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
+            names = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
+            sees_all = watch.sees_all and watch.has_seen(logits)
+            self.first_passes.operations[self.index] = names if sees_all else {*names, UNSEEN}
         self.first_passes.structures.add(structure)
         return logits
 

@@ -27,16 +27,20 @@ class CutWatch(TorchFunctionMode):
     A cut tensor that is added to what it was made of hides nothing: `x + (x.round() - x).detach()`.
     """
 
-    def __init__(self, place: Callable[[], str] = str) -> None:
+    def __init__(self, x: Tensor, place: Callable[[], str] = str) -> None:
         super().__init__()
         self.place = place  # of the operation that runs
         self.sources: dict[int, tuple[Tensor, dict[Any, str]]] = {}  # of each cut tensor: graph nodes, with the place
         self.found: list[str] = []  # places of cuts that hide a part of the gradient
+        self.made = {x.grad_fn}  # graph nodes of the images, and of the outputs of functions that are seen
+        self.sees_all = True  # False if some tensor came of a function that is not seen, as one of torch.jit
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        self.sees_all = self.sees_all and all(map(self.has_seen, floating_tensors([*args, *(kwargs or {}).values()])))
         out = func(*args, **(kwargs or {}))
+        self.made.update(value.grad_fn for value in floating_tensors([out]))
         if isinstance(out, Tensor) and out.requires_grad and not self.sources:
             return out  # nothing is cut, so far and here
         name = getattr(func, "__name__", "")
@@ -44,6 +48,10 @@ class CutWatch(TorchFunctionMode):
             given = args[:1] if name in FIRST_ONLY else [*args, *(kwargs or {}).values()]
             self.follow(name, list(floating_tensors(given)), list(floating_tensors([out])))
         return out
+
+    def has_seen(self, value: Tensor) -> bool:
+        """Whether a tensor is a leaf, or of a function that was seen."""
+        return value.grad_fn is None or value.grad_fn in self.made
 
     def follow(self, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Note what an operation cut, or that what was cut has met a tensor with a gradient."""
@@ -89,7 +97,7 @@ def warn_of_cut(network: nn.Module, x: Tensor, index: int) -> None:
 
 def find_cut(network: nn.Module, x: Tensor) -> str:
     """The layer in which a forward pass of x, which has a gradient, cuts a part of it; "" if there is none."""
-    with torch.enable_grad(), name_current_layer(network) as place, CutWatch(place) as watch:
+    with torch.enable_grad(), name_current_layer(network) as place, CutWatch(x, place) as watch:
         network(x)
     return watch.found[0] if watch.found else ""
 

@@ -6,12 +6,14 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
+from dubium.attribution._autograd.nodes import make_step
+
 Reduction = Callable[[Tensor], Tensor]
 """What is wanted of a gradient (T, S, *shape)."""
 
 
 class AutogradBackward:
-    """As `Backward`, where torch does not show what is in its graph; it reads no private attribute."""
+    """As `Backward`, where torch does not show its graph; private is what it reads where no way leads, and no more."""
 
     largest_output = 1  # not known
 
@@ -24,9 +26,7 @@ class AutogradBackward:
         """The reduced gradients at all places, from cotangents (T, S, *shape of the output)."""
         rows = [
             [
-                torch.autograd.grad(
-                    output, edges, cotangent, retain_graph=True, allow_unused=True, materialize_grads=True
-                )
+                autograd_row(output, edges, cotangent)
                 for output, edges, cotangent in zip(self.outputs, self.wanted, by_network, strict=True)
             ]
             for by_network in cotangents
@@ -35,3 +35,12 @@ class AutogradBackward:
             reduce(torch.stack([torch.stack([network[place] for network in row]) for row in rows]))
             for place, reduce in enumerate(self.reductions)
         ]
+
+
+def autograd_row(output: Tensor, edges: Sequence[GradientEdge], cotangent: Tensor) -> list[Tensor]:
+    """The gradient of one target at each place: zeros where no way leads, which autograd does not give at an edge."""
+    found = torch.autograd.grad(output, edges, cotangent, retain_graph=True, allow_unused=True)
+    return [
+        make_step(edge.node, [], True).outputs[edge.output_nr].zeros() if own is None else own
+        for own, edge in zip(found, edges, strict=True)
+    ]

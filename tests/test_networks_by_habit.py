@@ -1,0 +1,290 @@
+"""Networks with habits that hide something from hooks and modes: FullGrad is complete, and batches change nothing."""
+
+import warnings
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import dubium
+from dubium.attribution import _gradients
+from dubium.attribution._autograd.nodes import MissingAttributeError
+from tests.networks import images
+
+CHANNELS = 4
+
+
+class Around(nn.Module):
+    """A convolution, what a module does with its features (B, 4, 8, 8), and a dense layer at the end."""
+
+    def __init__(self, middle):
+        super().__init__()
+        self.stem, self.middle, self.head = nn.Conv2d(1, CHANNELS, 3, padding=1), middle, nn.Linear(CHANNELS, 3)
+
+    def forward(self, x):
+        x = self.middle(self.stem(x))
+        return self.head(x.mean((2, 3)) if x.ndim == 4 else x)
+
+
+class Calls(nn.Module):
+    """A function of features and of a layer; the layer is closed, the function is operations outside of it."""
+
+    def __init__(self, function, layer=None):
+        super().__init__()
+        self.function, self.layer = function, layer or nn.Identity()
+
+    def forward(self, x):
+        return self.function(self.layer, x)
+
+
+def conv():
+    return nn.Conv2d(CHANNELS, CHANNELS, 3, padding=1)
+
+
+class DoubledConvolution(nn.Conv2d):
+    """Another function by the way in: torch's `forward` calls it."""
+
+    def _conv_forward(self, x, weight, bias):
+        return 2 * super()._conv_forward(x, weight, bias) + 0.3
+
+
+def patch_forward(layer):
+    """As accelerate and other libraries do it: an object's forward, not its class's."""
+    before = layer.forward
+    layer.forward = lambda x: 2 * before(x) + 0.3
+    return layer
+
+
+class StepScale(nn.Module):
+    """Another factor at each call, counted by the layer itself, in a number and in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.scales, self.calls = nn.Parameter(torch.tensor([0.5, 1.5, -0.7, 0.2])), 0
+        self.register_buffer("total", torch.zeros((), dtype=torch.long))
+
+    def forward(self, x):
+        scale = self.scales[self.calls % 4] + self.scales[int(self.total) % 4]
+        self.calls += 1
+        self.total += 1
+        return F.gelu(x * scale)
+
+
+def three_steps(layer, x):
+    layer.calls = 0
+    layer.total.zero_()
+    return layer(layer(layer(x)))
+
+
+@dataclass
+class Features:
+    features: Tensor
+    gate: Tensor | None = None
+
+
+class OfDataclass(nn.Module):
+    def forward(self, given):
+        return Features(F.gelu(given.features + 0.2), given.features.sigmoid())
+
+
+class Named(OrderedDict):
+    """As the outputs of Hugging Face: a dict with attributes."""
+
+    def __getattr__(self, name):
+        try:
+            return self[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+
+class OfNamed(nn.Module):
+    def forward(self, given):
+        return Named(features=F.gelu(given.features + 0.2))
+
+
+class Twice(nn.Module):
+    """The same tensor as both outputs."""
+
+    def forward(self, x):
+        out = F.gelu(x)
+        return out, out
+
+
+def run_cell(cell, x):
+    state = memory = x.new_zeros(len(x), CHANNELS)
+    for pixel in x.flatten(2).permute(2, 0, 1)[::16]:
+        state, memory = cell(pixel, (state, memory))
+    return state
+
+
+def sum_both(layer, x):
+    first, second = layer(x)
+    return first + second.tanh()
+
+
+def with_bias_of_the_image(layer, x):
+    bias = 1 + x.mean((2, 3))[0]
+    return (
+        torch.func.functional_call(layer, {"bias": bias}, (x[:1],))
+        if len(x) == 1
+        else image_by_image(lambda part: with_bias_of_the_image(layer, part), x)
+    )
+
+
+def image_by_image(function, x):
+    return torch.cat([function(image[None]) for image in x])
+
+
+def branch(layer, x):
+    return torch.stack([layer(image[None])[0] if image.mean() > 0 else F.gelu(image) + 1 for image in x])
+
+
+def add_in_frequencies(_layer, x):
+    return (
+        torch.fft.fft2(x, norm="ortho") + torch.complex(torch.tensor(0.3), torch.tensor(-0.8)).to(torch.cdouble)
+    ).abs()
+
+
+def multiply_complex(_layer, x):
+    z = torch.complex(x, x.roll(1, 1))
+    return (z * z.conj() * z).real + torch.angle(z + 3)
+
+
+HABITS = {
+    "_conv_forward of its own": lambda: DoubledConvolution(CHANNELS, CHANNELS, 3, padding=1),
+    "a convolution's forward replaced": lambda: patch_forward(conv()),
+    "a ReLU's forward replaced": lambda: patch_forward(nn.ReLU()),
+    "a layer that counts its calls": lambda: Calls(three_steps, StepScale()),
+    "dataclasses between layers": lambda: Calls(
+        lambda layer, x: (out := layer(Features(x))).features * out.gate, OfDataclass()
+    ),
+    "dicts with attributes between layers": lambda: Calls(
+        lambda layer, x: layer(Named(features=x)).features, OfNamed()
+    ),
+    "an output on another's way": lambda: Calls(run_cell, nn.LSTMCell(CHANNELS, CHANNELS)),
+    "an output given twice": lambda: Calls(sum_both, Twice()),
+    "LSTM, output and state": lambda: Calls(
+        lambda layer, x: (out := layer(x.flatten(2).mT[:, ::16]))[0].sum(1) + out[1][0][0],
+        nn.LSTM(4, 4, batch_first=True),
+    ),
+    "a bias that the image gives": lambda: Calls(with_bias_of_the_image, conv()),
+    "image by image": lambda: Calls(lambda layer, x: image_by_image(lambda part: F.gelu(layer(part)), x), conv()),
+    "images without a batch": lambda: Calls(
+        lambda layer, x: torch.stack([layer(image).sigmoid() * image for image in x]), conv()
+    ),
+    "a branch for each image": lambda: Calls(branch, conv()),
+    "complex numbers added": lambda: Calls(add_in_frequencies),
+    "complex numbers multiplied": lambda: Calls(multiply_complex),
+}
+
+
+def network_with(habit, seed=0):
+    torch.manual_seed(seed)
+    return Around(HABITS[habit]()).double().eval()
+
+
+def double_images():
+    return images(2, size=8, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_fullgrad_is_complete_and_quiet(habit):
+    assert dubium.fullgrad_completeness(network_with(habit), double_images()).max() < 1e-10
+
+
+@pytest.mark.parametrize("options", [{"rescale": "none"}, {"method": "fullgrad"}], ids=["ua-backprop", "fullgrad"])
+@pytest.mark.parametrize("habit", HABITS)
+def test_each_image_has_its_map_whatever_is_beside_it(habit, options):
+    networks, x = [network_with(habit, seed) for seed in range(2)], double_images()
+    together = dubium.explain(networks, x, **options)
+    for image, own in enumerate(x):
+        alone = dubium.explain(networks, own[None], **options)
+        for kind in ("total", "epistemic"):
+            torch.testing.assert_close(together.maps[kind][image], alone.maps[kind][0], rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("habit", HABITS)
+def test_gradients_are_those_of_autograd(habit):
+    network, x = network_with(habit), double_images()
+    found = dubium.attribution.grad(network, x, lambda logits: logits)
+    leaf = x.clone().requires_grad_()
+    for target in range(3):
+        (expected,) = torch.autograd.grad(network(leaf)[:, target].sum(), leaf)
+        torch.testing.assert_close(found[:, target], expected.abs().mean(1), rtol=1e-9, atol=1e-12)
+
+
+def test_a_layers_own_state_is_that_of_one_call():
+    network = network_with("a layer that counts its calls")
+    dubium.explain([network], double_images(), kinds="total")
+    assert network.middle.layer.calls == network.middle.layer.total == 3
+
+
+class Squeezing(nn.Module):
+    """`squeeze` takes the batch of one image, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 4, 3), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.head(F.adaptive_avg_pool2d(F.gelu(self.conv(x)), 1).squeeze())
+
+
+@pytest.mark.parametrize("count", [1, 3, 65])
+def test_a_network_that_squeezes_its_batch_away_is_explained(count):
+    torch.manual_seed(0)
+    network, x = Squeezing().double().eval(), images(count, size=8, dtype=torch.float64)
+    assert dubium.fullgrad_completeness(network, x[:2]).max() < 1e-10
+    expected = network(x).view(count, 3).softmax(-1)
+    torch.testing.assert_close(dubium.uncertainty([network], x, kinds="total").probs, expected)
+    torch.testing.assert_close(dubium.explain([network], x, kinds="total").probs, expected)
+
+
+def convolve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    return F.relu(F.conv2d(x, weight, bias, padding=1))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_what_torch_jit_hides_is_told():
+    """All nodes of such a graph have rules; the bias acts in a function that cannot be seen."""
+    torch.manual_seed(0)
+    compiled = torch.jit.script(convolve)
+    network = Around(Calls(lambda layer, x: compiled(x, layer.weight, 3 + layer.bias), conv())).eval()
+    with pytest.warns(UserWarning, match="FullGrad misses .* a function of torch.jit"):
+        dubium.explain([network], images(2, size=8), kinds="total")
+
+
+def test_gradients_inside_of_a_network_are_explained_and_what_is_missed_is_told():
+    class Energy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(1, 4, 3), nn.Linear(64, 3)
+
+        def forward(self, x):
+            with torch.enable_grad():
+                x = x if x.requires_grad else x.detach().requires_grad_()
+                (slopes,) = torch.autograd.grad(F.softplus(self.conv(x)).sum(), x, create_graph=True)
+            return self.head(slopes.flatten(1))
+
+    torch.manual_seed(0)
+    network = Energy().double().eval()
+    with pytest.warns(UserWarning, match="FullGrad misses"):
+        dubium.explain([network], double_images(), kinds="total")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dubium.explain([network], double_images(), method="grad", kinds="total")
+
+
+@pytest.mark.parametrize("habit", ["an output on another's way", "complex numbers multiplied"])
+def test_a_way_that_leads_nowhere_has_zeros_where_torch_does_not_show_its_graph(habit, monkeypatch):
+    networks, x = [network_with(habit, seed) for seed in range(2)], double_images()
+    expected = dubium.explain(networks, x).maps["total"]
+
+    def hide(*_args):
+        raise MissingAttributeError
+
+    monkeypatch.setattr(_gradients, "Backward", hide)
+    torch.testing.assert_close(dubium.explain(networks, x).maps["total"], expected, rtol=1e-8, atol=1e-12)
