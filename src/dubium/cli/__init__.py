@@ -12,6 +12,7 @@ from dubium.cli import data, evaluate
 from dubium.cli._failures import describe_failure
 from dubium.cli._manual import EPILOG, HELP
 from dubium.cli._options import ManyValues, ManyWeights
+from dubium.cli._text import print_any_character, printable
 from dubium.cli.compare import compare
 from dubium.cli.demo import demo
 from dubium.cli.explain import explain
@@ -24,6 +25,7 @@ from dubium.cli.train_vae import train_vae
 from dubium.cli.uncertainty import uncertainty
 from dubium.errors import DubiumError
 
+KEPT = "\n\t"  # of a message
 NEAR = 0.75  # of difflib's measure, from 0 to 1
 
 
@@ -39,11 +41,18 @@ class Commands(TyperGroup):
                 param.default = False
         return params
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for word in args:
+            if word.encode(errors="replace").decode() != word:
+                raise typer.BadParameter(f"{word!a} is not UTF-8, as everything that results hold has to be.")
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
+        print_any_character()
         try:
             return super().invoke(ctx)
         except DubiumError as error:
-            typer.echo(f"dubium: {error}", err=True)
+            typer.echo(f"dubium: {printable(error, keep=KEPT)}", err=True)
             raise typer.Exit(2) from error
         except KeyboardInterrupt as stopped:
             typer.echo("dubium: stopped. What is whole is kept; the same command goes on from there.", err=True)
@@ -54,7 +63,7 @@ class Commands(TyperGroup):
                 raise
             failure = describe_failure(error)
             if failure is not None:
-                typer.echo(f"dubium: {failure}", err=True)
+                typer.echo(f"dubium: {printable(failure, keep=KEPT)}", err=True)
                 raise typer.Exit(2) from error
             traceback.print_exc()
             raise typer.Exit(3) from error

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dubium.cli._text import text_cell
 from dubium.registry import CONTROL_NAMES
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
         table, where = results_table(results, metrics, intervals=False), f"95 % intervals: {out / 'results.csv'}"
     console.print(table)
     for note in summary["notes"]:
-        console.print(note, highlight=False)
-    console.print(f"{where}; comparisons: {out / 'comparisons.csv'}. Open {out / 'index.html'}.", highlight=False)
+        console.print(text_cell(note))
+    console.print(text_cell(f"{where}; comparisons: {out / 'comparisons.csv'}. Open {out / 'index.html'}."))
 
 
 def results_table(results: Mapping[str, Any], metrics: Sequence[str], *, intervals: bool) -> "Table":
@@ -36,19 +37,19 @@ def results_table(results: Mapping[str, Any], metrics: Sequence[str], *, interva
         table.add_column(metric, overflow="fold", justify="left" if intervals else "right")
     for method, found in results.items():
         name = f"{method} (control)" if method.partition(":")[0] in CONTROL_NAMES else method
-        table.add_row(name, *(_interval_cell(found.get(metric), intervals=intervals) for metric in metrics))
+        table.add_row(text_cell(name), *(_interval_cell(found.get(metric), intervals=intervals) for metric in metrics))
     return table
 
 
 def print_overview(overview: Mapping[str, Any], out: Path) -> None:
     """A row for each metric, a column for each method: value and rank; `=`: not significantly worse than the first."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
     methods = list(dict.fromkeys(cell["method"] for cell in overview["cells"]))
     controls = {cell["method"] for cell in overview["cells"] if cell["control"]}
     heads = [f"{method} (control)" if method in controls else method for method in methods]
-    table = Table("metric", *heads, box=None, pad_edge=False, header_style="bold")
+    table = Table("metric", *(Column(text_cell(head)) for head in heads), box=None, pad_edge=False, header_style="bold")
     by_metric: dict[str, dict[str, Any]] = {}
     for cell in overview["cells"]:
         by_metric.setdefault(f"{cell['protocol']} {cell['metric']}", {})[cell["method"]] = cell
@@ -59,7 +60,7 @@ def print_overview(overview: Mapping[str, Any], out: Path) -> None:
     console = Console()
     console.print(table)
     console.print("Ranks in brackets; = is not significantly worse than the first (Holm).", highlight=False)
-    console.print(f"{out / 'overview.json'}, overview.csv, and a folder for each protocol.", highlight=False)
+    console.print(text_cell(f"{out / 'overview.json'}, overview.csv, and a folder for each protocol."))
 
 
 def _rank_cell(cell: Mapping[str, Any] | None) -> str:

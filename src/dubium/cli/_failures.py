@@ -9,6 +9,8 @@ ADVICE = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"Free some space on the disk. {KEPT}"),
     errno.EFBIG: f"Files may not become so large here (see ulimit -f). {KEPT}",
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Choose another folder, or change who may write to it."),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "A file is where a folder has to be, or the reverse."),
+    **dict.fromkeys((errno.ELOOP, errno.ENAMETOOLONG), "Choose another name."),
     errno.ENOENT: f"Was it moved or deleted while it was needed? {KEPT}",
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), f"Too many files are open at a time (see ulimit -n). {KEPT}"),
 }
@@ -23,6 +25,8 @@ def describe_failure(error: BaseException) -> str | None:
         return (
             f"There is not enough memory: {error or 'it could not be had'}. Try a smaller --memory or --batch. {KEPT}"
         )
+    if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+        return f"A file or folder has a name that is not UTF-8: {ascii(error.object)[:300]}. Rename it."
     if number is None:
         return None
     named = getattr(error, "filename", None)

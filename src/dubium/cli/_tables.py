@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dubium.cli._text import printable, text_cell
 from dubium.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -38,12 +39,12 @@ def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED
         label = "" if row.label is None else class_name(names, row.label)
         mark = "" if row.label is None else "green" if row.label == row.prediction else "red"
         table.add_row(
-            f"#{row.id}" if row.path is None else shown_path(row.path, named),
-            class_name(names, row.prediction),
+            text_cell(f"#{row.id}" if row.path is None else shown_path(row.path, named)),
+            text_cell(class_name(names, row.prediction)),
             f"{(sure := row.probs[row.prediction]):.{int(0 < sure < 0.01)}%}",
-            f"[{mark}]{label}[/{mark}]" if mark else label,
+            text_cell(label, mark),
             *(f"{score:.3f}" for score in row.scores().values()),
-            votes_text([class_name(names, int(k)) for k in row.members.argmax(1)]),
+            text_cell(votes_text([class_name(names, int(k)) for k in row.members.argmax(1)])),
         )
     Console().print(table)
 
@@ -115,7 +116,7 @@ def exit_with_skipped(skipped: Sequence[dict[str, str]], *, quiet: bool) -> None
     """Name the files that could not be read, and exit with 1."""
     if not quiet:
         for item in skipped[:MOST_LISTED]:
-            typer.echo(f"dubium: skipped: {item['reason']}", err=True)
+            typer.echo(f"dubium: skipped: {printable(item['reason'])}", err=True)
         count = len(skipped)
         more = f", {count - MOST_LISTED} of them not listed here" if count > MOST_LISTED else ""
         typer.echo(f"dubium: {count} file{'s' * (count != 1)} skipped{more}.", err=True)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dubium.data.dataset import Dataset
 from dubium.data.fit import Preprocessing
-from dubium.data.image_files import SUFFIXES, byte_pixels, is_wide, open_image, read_image
+from dubium.data.image_files import SUFFIXES, byte_pixels, check_name, is_wide, open_image, read_image
 from dubium.errors import DataNotFoundError, FileFormatError, ImagesError
 
 
@@ -25,6 +25,8 @@ def read_folder(folder: Path, split: str, preprocessing: Preprocessing | None = 
     files = [file for group in groups for file in group]
     if not files:
         raise DataNotFoundError(f"{inner} has no images. Known kinds: {', '.join(sorted(SUFFIXES))}.")
+    for path in (*classes, *files):
+        check_name(path)
     labels = torch.tensor([label for label, group in enumerate(groups) for _ in group]) if classes else None
     return Dataset(read_images(files, preprocessing), labels, tuple(path.name for path in classes), str(folder), split)
 

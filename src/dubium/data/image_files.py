@@ -53,7 +53,17 @@ def find_images(named: Iterable[str | Path]) -> list[Path]:
     if not found:
         where = ", ".join(str(name) for name in named)
         raise DataNotFoundError(f"There are no images in {where}. Known kinds: {', '.join(sorted(SUFFIXES))}.")
+    for path in found:
+        check_name(path)
     return list(dict.fromkeys(found))
+
+
+def check_name(path: Path) -> None:
+    """Refuse a name that is not text, as old disks have some: results could not hold it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise FileFormatError(f"{str(path)!a} has a name that is not UTF-8. Rename it.") from error
 
 
 def is_image(file: Path, below: Path) -> bool:
