@@ -32,10 +32,13 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class LabelledMethod:
-    """A method and its options, under the text that asked for it; `name` may be a function or a Captum class too."""
+    """A method with its options, and the text that asked for both.
+
+    `method` is what `explain(method=)` takes: a name, a function, or a Captum class.
+    """
 
     label: str
-    name: Any
+    method: Any
     options: dict[str, Any]
 
 
@@ -69,7 +72,7 @@ def label_methods(methods: Iterable[Any], channels: int) -> tuple[LabelledMethod
         label = ":".join(words)
         if label in found:
             raise OptionError(f"Two of the methods are called {label!r}. Give each a name: dubium.register_method.")
-        choose_method(what if not isinstance(what, str) else one.name, one.options, channels)
+        choose_method(what if not isinstance(what, str) else one.method, one.options, channels)
         found[label] = replace(one, label=label)
     controls = [parse_method(name, channels) for name in CONTROL_NAMES if name not in found]
     return (*found.values(), *controls)
@@ -90,5 +93,5 @@ def explain_maps(
     posterior: Posterior, x: Images, method: LabelledMethod, kinds: Sequence[Kind], *, seed: int = 0
 ) -> dict[str, Tensor]:
     """Maps (B, H, W) of one method, by kind."""
-    maps = explain(posterior, x, method=method.name, kinds=kinds, seed=seed, **method.options).maps
+    maps = explain(posterior, x, method=method.method, kinds=kinds, seed=seed, **method.options).maps
     return {kind: maps[kind] for kind in kinds}

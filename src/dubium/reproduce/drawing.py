@@ -36,7 +36,7 @@ def draw_methods(study: Study, job: Job) -> "Figure":
     """The most uncertain images, and the map of each method."""
     evaluation, x = uncertain_images(study, job)
     columns = [
-        (method.name, explain_maps(evaluation.posterior, x, method, ("epistemic",))) for method in evaluation.methods
+        (method.method, explain_maps(evaluation.posterior, x, method, ("epistemic",))) for method in evaluation.methods
     ]
     return map_grid(x, [(label, maps["epistemic"]) for label, maps in columns])
 
@@ -47,7 +47,7 @@ def draw_kinds(study: Study, job: Job) -> "Figure":
     columns = []
     for method in evaluation.methods:
         maps = explain_maps(evaluation.posterior, x, method, KINDS)
-        columns += [(f"{method.name}\n{kind}", maps[kind]) for kind in KINDS]
+        columns += [(f"{method.method}\n{kind}", maps[kind]) for kind in KINDS]
     return map_grid(x, columns)
 
 

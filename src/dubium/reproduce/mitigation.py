@@ -134,7 +134,7 @@ def arm_maps(
     x = evaluation.data.batch(slice(images))
     maps: dict[str, dict[str, Tensor]] = {}
     for method in evaluation.methods:
-        kinds: tuple[Kind, ...] = KINDS if method.name == UA_BACKPROP else ("epistemic",)  # as the arms need
+        kinds: tuple[Kind, ...] = KINDS if method.method == UA_BACKPROP else ("epistemic",)  # as the arms need
         alone = replace(evaluation, posterior=members, methods=(method,), kinds=kinds)
         maps |= compute_maps(alone, store, x, MAPS)
     return maps

@@ -28,8 +28,8 @@ def measure_properties(study: Study, job: Job) -> dict[str, Any]:
 def method_properties(text: str, digits: int) -> dict[str, dict[str, Any]]:
     """Every property of one method."""
     method = parse_method(text, 1)
-    attribute = explainer(method.name, "aleatoric", **method.options)
+    attribute = explainer(method.method, "aleatoric", **method.options)
     found = {name: measure(attribute) for name, measure in PROPERTIES.items()}
-    attribute = explainer(method.name, "epistemic", **method.options)
+    attribute = explainer(method.method, "epistemic", **method.options)
     found["fidelity"] = fidelity(attribute, list(load_posterior("demo")), load("demo").batch(slice(digits)))
     return {name: {"value": each.value, "holds": each.holds} for name, each in found.items()}

@@ -70,7 +70,7 @@ class Evaluation:
 
     def method_fingerprints(self) -> dict[str, dict[str, Any]]:
         """What the maps of each method depend on, by its label."""
-        return {method.label: method_fingerprint(method.name, method.options) for method in self.methods}
+        return {method.label: method_fingerprint(method.method, method.options) for method in self.methods}
 
     def method_labels(self) -> list[str]:
         return [method.label for method in self.methods]
