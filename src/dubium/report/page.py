@@ -90,7 +90,7 @@ def run_page(
     for row in rows_with_signs(results):
         mean.add(row)
         if row.id in ranks:
-            other = others.get(image_key(row))
+            other = others.get(image_key(row)) if others else None
             both = None if other is None else {methods[0]: row, methods[-1]: other}
             try:
                 cards[ranks[row.id]] = image_card(

@@ -18,9 +18,9 @@ from dubium.errors import OptionError, PosteriorTypeError
 from dubium.fingerprint import method_fingerprint, posterior_digest
 from dubium.models import Normalized, load_vae
 from dubium.models.normalized import Normalise
-from dubium.posteriors import Record, as_posterior, load_posterior, load_weights, posterior_record
+from dubium.posteriors import Record, as_posterior, load_weights
 from dubium.posteriors.files.architecture import import_path
-from dubium.posteriors.files.load import posterior_folder
+from dubium.posteriors.files.load import load_with_record, posterior_folder
 from dubium.run.data_config import prepared_config
 from dubium.run.settings import Settings
 from dubium.run.sources import ImageSource, open_source
@@ -107,7 +107,7 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
             "folder of dubium.save_posterior, or --posterior module:factory."
         )
     if "run" in named:
-        record, posterior = posterior_record(named["run"]), load_posterior(named["run"], named.get("architecture"))
+        posterior, record = load_with_record(named["run"], named.get("architecture"))
         is_plain = not {"mean", "std", "data_config"} & named.keys()
         return (posterior if is_plain else normalize_inputs(posterior, named)), record
     if "factory" not in named:

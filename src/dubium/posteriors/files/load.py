@@ -43,6 +43,13 @@ def load_posterior(path: str | Path, architecture: Architecture | Sequence[Archi
     >>> len(load_posterior("demo"))
     5
     """
+    return load_with_record(path, architecture)[0]
+
+
+def load_with_record(
+    path: str | Path, architecture: Architecture | Sequence[Architecture] | None = None
+) -> tuple[Posterior, Record]:
+    """What `load_posterior` and `posterior_record` return, from one reading of the record."""
     folder = posterior_folder(path)
     record = read_record(folder)
     architectures = member_architectures(architecture, record, str(folder / FILE))
@@ -50,9 +57,9 @@ def load_posterior(path: str | Path, architecture: Architecture | Sequence[Archi
     if record.sampling is None:
         name = record.shared
         shared = {} if name is None else read_tensors(folder / name, record.sha256.get(name))
-        return unpack_networks(architectures, files, shared, record.normalisation)
+        return unpack_networks(architectures, files, shared, record.normalisation), record
     unpack = unpack_dropout if POSTERIOR_KINDS[record.kind].storage == "dropout" else unpack_gaussian
-    return unpack(architectures[0], files, record.normalisation, record.sampling)
+    return unpack(architectures[0], files, record.normalisation, record.sampling), record
 
 
 def posterior_record(path: str | Path) -> Record:
