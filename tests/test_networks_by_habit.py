@@ -288,3 +288,36 @@ def test_a_way_that_leads_nowhere_has_zeros_where_torch_does_not_show_its_graph(
 
     monkeypatch.setattr(_gradients, "Backward", hide)
     torch.testing.assert_close(dubium.explain(networks, x).maps["total"], expected, rtol=1e-8, atol=1e-12)
+
+
+class OfFunctions(nn.Module):
+    """Parameters and functions, no layer."""
+
+    def __init__(self, layers):
+        super().__init__()
+        conv, head = layers[0], layers[-1]
+        self.kernels, self.shifts, self.weights, self.biases = conv.weight, conv.bias, head.weight, head.bias
+
+    def forward(self, x):
+        return F.linear(F.relu(F.conv2d(x, self.kernels, self.shifts)).flatten(1), self.weights, self.biases)
+
+
+class Wrapper(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return self.network(x)
+
+
+@pytest.mark.parametrize("options", [{"rescale": "none"}, {"method": "fullgrad", "rescale": "none"}])
+@pytest.mark.parametrize("wrap", [OfFunctions, lambda layers: Wrapper(Wrapper(OfFunctions(layers)))])
+def test_a_network_of_functions_has_the_maps_of_its_layers_also_inside_of_wrappers(wrap, options):
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)).double() for _ in range(2)]
+    x = double_images()
+    expected = dubium.explain([network.eval() for network in layers], x, **options)
+    found = dubium.explain([wrap(network).eval() for network in layers], x, **options)
+    for kind, maps in expected.maps.items():
+        torch.testing.assert_close(found.maps[kind], maps, rtol=1e-8, atol=1e-12)

@@ -23,6 +23,7 @@ from dubium.attribution._layouts import CHANNELS, CHANNELS_FIRST, DENSE, Layout,
 from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
 from dubium.posteriors.mc_dropout import FixedDropout
+from dubium.posteriors.stack import Stack
 from dubium.types import Images
 
 
@@ -150,21 +151,22 @@ def closed_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     compute anything outside of them.
 
     They are linear layers and BatchNorm of torch.nn, and modules without children, in order. A known bias is a
-    parameter, follows from parameters, or is zero. The network itself is not among them, or nothing would be seen of
-    one that is written with functions alone. What is inside a convolution (a weight's parametrization) is no layer. A
-    Sequential computes nothing between its layers.
+    parameter, follows from parameters, or is zero. The network itself is not among them, nor what a wrapper hands the
+    images to, or nothing would be seen of one that is written with functions alone. What is inside a convolution (a
+    weight's parametrization) is no layer. A Sequential computes nothing between its layers.
     """
     closed: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
-    has_operations, waiting, seen = False, [network], {network}
+    has_operations, waiting, seen, whole = False, [network], {network}, {network}
     while waiting:
         module = waiting.pop()
+        whole.update(inner_networks(module) if module in whole else ())
         has_operations = has_operations or bool(module._forward_hooks or module._forward_pre_hooks)  # a user's
         # a forward that was put into the module is not that of its class
         base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
         is_linear = base is not None and issubclass(base, (*LINEAR_LAYERS, _BatchNorm))
         children = [] if is_linear else list(module.children())
-        if not children and (module is not network or base is not None):
+        if not children and (module not in whole or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
             is_ours = type(module) in (Normalise, FixedDropout)  # once more, the latter would have another mask
             closed[module] = is_linear or is_homogeneous or is_ours
@@ -174,6 +176,15 @@ def closed_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
         seen.update(fresh)
         waiting += reversed(fresh)
     return closed, has_operations
+
+
+def inner_networks(wrapper: nn.Module) -> list[nn.Module]:
+    """The networks that a module hands its images to: those of a stack, or an only child that has all the weights."""
+    if isinstance(wrapper, Stack):
+        return list(wrapper.networks)
+    children = [child for child in wrapper.children() if type(child) not in (Normalise, FixedDropout)]
+    has_weights = [any(parameter.ndim > 1 for parameter in child.parameters()) for child in children]
+    return children if has_weights == [True] and not any(True for _ in wrapper.parameters(recurse=False)) else []
 
 
 @cache
