@@ -135,7 +135,7 @@ def test_the_options_are_those_of_the_design():
     assert listed["grad-cam"] == {"layer"}
     assert listed["ig"] == listed["guided-ig"] == {"steps", "start"}
     assert listed["blur-ig"] == {"steps", "sigma_max"}
-    assert listed["blur-path"] == {"passes"}
+    assert listed["blur-path"] == {"passes", "net"}
     assert all(listed[name] == set() for name in (*CONTROLS, "map-variance", "effect-variance"))
     assert listed["delta-clue"] == {"vae", "steps", "lr", "radius", "starts"}
 
