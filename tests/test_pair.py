@@ -1,5 +1,6 @@
 """`pair=(a, b)`: the doubt between two classes alone."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -73,3 +74,43 @@ def test_outputs_that_are_no_logits_are_still_refused():
     networks = [nn.Sequential(network, nn.Softmax(-1)).eval() for network in ensemble(small_cnn)]
     with pytest.raises(errors.OutputError, match="probabilities"):
         dubium.explain(networks, images(1), pair=(0, 1))
+
+
+@pytest.mark.parametrize("names", [{"ant", "bee", "cat", "dog"}, 4, "abcd", {"ant": 0, "bee": 1}, iter("abcd")])
+def test_names_without_an_order_are_refused_before_anything_is_computed(names, unchecked):
+    networks, passes = ensemble(small_cnn), []
+    networks[0].register_forward_hook(lambda *_: passes.append(1))
+    with pytest.raises(
+        errors.OptionError, match=f"class_names is a {type(names).__name__}; a list of names in the order"
+    ):
+        dubium.explain(networks, images(1), class_names=names)
+    assert not passes
+
+
+@pytest.mark.parametrize("names", [["ant", "bee"], list("abcde")])
+def test_too_few_or_too_many_names_are_refused_after_one_pass(names):
+    networks, slopes = ensemble(small_cnn), []
+    networks[0][0].register_full_backward_hook(lambda *_: slopes.append(1))
+    networks[-1].register_forward_pre_hook(lambda *_: pytest.fail("the last network was asked, too"))
+    with pytest.raises(errors.OptionError, match=rf"one for each of the networks' classes: 4, not {len(names)}"):
+        dubium.explain(networks, images(1), method="grad", class_names=names)
+    assert not slopes
+
+
+@pytest.mark.parametrize("form", [tuple, np.array, lambda names: dict(enumerate(names))])
+def test_names_come_in_any_form_that_has_an_order(form, unchecked):
+    names = ["ant", "bee", "cat", "dog"]
+    found = dubium.explain(ensemble(small_cnn), images(1), method="grad", class_names=form(names), pair=("dog", "ant"))
+    assert found.class_names == ("dog", "ant")
+    assert found.options["pair"] == [3, 0]
+    assert dubium.explain(ensemble(small_cnn), images(1), method="grad", class_names=form(names)).class_names == (
+        *names,
+    )
+
+
+def test_two_classes_of_one_name_are_told_apart_by_their_numbers():
+    names = ["crane", "bee", "crane", "dog"]
+    with pytest.raises(errors.OptionError, match="classes 0, 2 are all called 'crane'"):
+        dubium.explain(ensemble(small_cnn), images(1), pair=("crane", "dog"), class_names=names)
+    found = dubium.explain(ensemble(small_cnn), images(1), method="grad", pair=(2, 3), class_names=names)
+    assert found.class_names == ("crane", "dog")

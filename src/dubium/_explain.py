@@ -78,20 +78,19 @@ def explain(
     check_images(x)
     kinds, context = check_kinds(kinds), Context(parse_memory(memory), seed, progress or report_nothing)
     chosen = choose_method(method, options, x.shape[1])
-    classes = None if pair is None else check_pair(pair, class_names)
+    names = None if class_names is None else check_class_names(class_names, pair)
+    classes = None if pair is None else check_pair(pair, names)
     shown: dict[str, Any] = {"images": x.detach() if keep_images else None}
-    with borrow_networks(posterior, x, kinds, output=output, needs_gradients=chosen.needs_gradients, pair=classes) as (
-        networks,
-        x,
-    ):
+    asked: dict[str, Any] = {"output": output, "needs_gradients": chosen.needs_gradients}
+    with borrow_networks(posterior, x, kinds, **asked, pair=classes, class_names=names) as (networks, x):
         logits, maps, extras, used = chosen.attribute(networks, x, kinds, context)
         for found in (maps, extras.get("signed", maps)):
             if not found.isfinite().all():
                 refuse_maps(found, chosen.name)
         if chosen.uses_fullgrad and networks.first_passes.operations:
             warn_if_incomplete(networks, networks.first_passes.operations, x, context.memory)
-    if class_names is not None:
-        shown["class_names"] = check_class_names(class_names, logits.shape[-1], classes)
+    if names is not None:
+        shown["class_names"] = tuple(names[k] for k in classes) if classes else names
     used = {**used, "pair": classes} if classes else used
     return assemble(logits, x, kinds, maps=maps, extras=extras, method=chosen.name, options=used, **shown)
 

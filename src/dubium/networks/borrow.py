@@ -19,7 +19,7 @@ from dubium.attribution._budget import keep_freed_memory
 from dubium.attribution._measure import repeat_pass
 from dubium.checks import check_network, check_posterior
 from dubium.errors import DubiumError, NetworkError
-from dubium.networks.class_choice import Pair, select_pair
+from dubium.networks.class_choice import Pair, check_class_count, select_pair
 from dubium.networks.cut_gradients import CutWatch, warn_of_cut
 from dubium.networks.outputs import CONVERSIONS, OutputChoice, check_output_choice, take_network_logits
 from dubium.networks.refusals import (
@@ -55,6 +55,7 @@ def borrow_networks(
     needs_layers: bool = True,
     needs_gradients: bool = True,
     pair: Pair | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> Iterator[tuple["BorrowedNetworks", Images]]:
     """Yield networks that return logits (B, K) and have frozen parameters, and x detached; both in at least float32.
 
@@ -63,6 +64,7 @@ def borrow_networks(
         needs_layers: whether the networks' layers must be visible.
         needs_gradients: whether their logits must have a gradient at the image.
         pair: two classes, if the networks' logits are to be of these alone.
+        class_names: of all classes; whether there are as many is known from the first pass.
     """
     if output is not None:
         check_output_choice(output)
@@ -77,7 +79,7 @@ def borrow_networks(
             check_network(network, index, x, needs_layers=needs_layers)
         is_half = x.dtype in (torch.float16, torch.bfloat16)
         x = x.float() if is_half else x.clone() if x.is_inference() else x.detach()
-        borrowed = BorrowedNetworks(networks, is_half, LogitsRequest(x, output, pair, needs_gradients))
+        borrowed = BorrowedNetworks(networks, is_half, LogitsRequest(x, output, pair, needs_gradients, class_names))
         try:
             yield borrowed, x
         finally:
@@ -112,12 +114,14 @@ class LogitsRequest:
         output: which part of a network's output the logits are.
         pair: two classes, if the networks are to return the logits of these alone.
         needs_gradients: whether the logits must have a gradient at the image.
+        class_names: of all classes, if they are to be compared with the logits.
     """
 
     images: Images
     output: OutputChoice
     pair: Pair | None
     needs_gradients: bool
+    class_names: Sequence[str] | None = None
 
 
 @dataclass
@@ -248,6 +252,8 @@ class LogitsNetwork(nn.Module):
             if is_new and (has_own_code or len(self.request.images) > 1):
                 self.check_first_image(x, logits)
             sums_to_one = bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)
+        if self.request.class_names is not None:
+            check_class_count(self.request.class_names, logits.shape[1], self.request.pair)
         if sums_to_one and not callable(self.request.output):
             refuse_probabilities(self.index)
         if x.requires_grad and not logits.requires_grad:

@@ -1,11 +1,12 @@
 """Two classes that a user asks about, and what the classes are called."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import index
 from typing import SupportsIndex
 
 from torch import Tensor
 
+from dubium.checks import list_some
 from dubium.errors import OptionError
 
 Pair = tuple[int, int]
@@ -33,11 +34,27 @@ def select_pair(logits: Tensor, pair: Pair) -> Tensor:
     return logits[:, list(pair)]
 
 
-def check_class_names(names: Sequence[str], classes: int, pair: Pair | None) -> tuple[str, ...]:
-    """The names of the classes that are explained: all of them, or those of a pair."""
-    if isinstance(names, str) or (len(names) <= max(pair) if pair else len(names) != classes):
+def check_class_names(names: object, pair: object = None) -> tuple[str, ...]:
+    """Names in the order of the classes: of a list, an array, or a mapping from the classes' numbers."""
+    if isinstance(names, Mapping) and set(names) == set(range(len(names))):
+        names = [names[k] for k in range(len(names))]
+    names = names.tolist() if hasattr(names, "tolist") else names
+    if isinstance(names, str | Mapping) or not isinstance(names, Sequence):
         raise OptionError(
-            f"class_names={names!r}; a list of names is needed, one for each of the networks' classes"
-            + ("." if pair else f": {classes}, not {len(names)}.")
+            f"class_names is a {type(names).__name__}; a list of names in the order of the networks' classes is needed."
         )
-    return tuple(str(names[k]) for k in pair or range(classes))
+    found = tuple(map(str, names))
+    for item in pair if isinstance(pair, Iterable) else ():
+        if found.count(item) > 1:
+            numbers = [number for number, name in enumerate(found) if name == item]
+            raise OptionError(f"pair={pair!r}, but classes {list_some(numbers)} are all called {item!r}. Give numbers.")
+    return found
+
+
+def check_class_count(names: Sequence[str], classes: int, pair: Pair | None) -> None:
+    """Whether there is a name for each class, or for those of a pair."""
+    if len(names) <= max(pair) if pair else len(names) != classes:
+        raise OptionError(
+            f"class_names has {len(names)} names, {', '.join(names[:5])}, ...; a list of names is needed, one for each "
+            f"of the networks' classes: {classes}, not {len(names)}."
+        )
