@@ -159,7 +159,8 @@ def minimise_rows(
         report_step(step)
         alive = alive[(new - at).abs().sum(1) >= PATIENCE]
         if not len(alive):
-            report_step(search.steps)
+            if step < search.steps:
+                report_step(search.steps)
             break
     return lowest, best
 

@@ -44,7 +44,7 @@ def guided_ig(
     pairs = torch.cartesian_prod(torch.arange(len(x)), torch.arange(cost.targets)).to(x.device)
     size, _ = cost._replace(targets=1).chunks(len(pairs), context.memory)
     total = x.new_zeros(len(pairs), *x.shape[1:])
-    for origin in origins:
+    for index, origin in enumerate(origins):
         for first in range(0, len(pairs), size):
             image, which = pairs[first : first + size].T
             end = x[image].flatten(1)
@@ -56,7 +56,7 @@ def guided_ig(
                 return row_slope(network, at.view(-1, *x.shape[1:]), own, which).flatten(1)
 
             total[first : first + size] += integrate_guided(slope, begin, end, steps).view(-1, *x.shape[1:])
-            context.progress(min(first + size, len(pairs)), len(pairs))
+            context.part(index, len(origins)).progress(min(first + size, len(pairs)), len(pairs))
     attributions = total.view(len(x), cost.targets, *x.shape[1:]) / len(origins)
     return sum_channels(attributions, context.signed)
 

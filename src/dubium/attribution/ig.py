@@ -28,5 +28,9 @@ def ig(
         Maps that sum to the change of each target, up to the error of the sum over steps.
     """
     check_number("steps", steps, whole=True)
-    by_start = [integrate_line(network, x, target, begin, steps, context) for begin in start_images(start, x)]
+    starts = start_images(start, x)
+    by_start = [
+        integrate_line(network, x, target, begin, steps, context.part(index, len(starts)))
+        for index, begin in enumerate(starts)
+    ]
     return sum_channels(torch.stack(by_start).mean(0), context.signed)
