@@ -108,6 +108,8 @@ def test_mistakes_in_a_methods_text_are_named(networks, x):
         dubium.explain(networks, x, method=f"{__name__}:brightest:pwer=3")
     with pytest.raises(OptionError, match="has the part 'fast'"):
         dubium.explain(networks, x, method="ig:steps=7:fast")
+    with pytest.raises(UnknownNameError, match="Did you mean 'brightest'"):
+        dubium.explain(networks, x, method=f"{__name__}:brigtest")
     with pytest.raises(UnknownNameError, match="'igg'"):
         dubium.explain(networks, x, method="igg:steps=7")
 

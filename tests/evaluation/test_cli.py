@@ -15,6 +15,7 @@ import torch
 from typer.testing import CliRunner
 
 from dubium.cli import app
+from dubium.cli._evaluation_tables import print_summary
 from dubium.registry import CONTROL_NAMES
 
 PROTOCOLS = {
@@ -193,3 +194,16 @@ def wait_for(condition, process, seconds=600):  # a busy machine may take long; 
         assert process.poll() is None
         assert time.monotonic() < end
         time.sleep(0.01)
+
+
+def test_in_a_narrow_terminal_every_metric_is_printed_without_its_interval(monkeypatch, capsys, tmp_path):
+    found = {"value": 0.123456, "low": 0.1, "high": 0.2}
+    metrics = [f"true-probability@{part}%" for part in range(10, 18)]
+    results = {name: dict.fromkeys(metrics, found) for name in ("grad", "smooth-random")}
+    for columns, interval in ((80, False), (400, True)):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        print_summary({"results": results, "notes": []}, tmp_path)
+        printed = capsys.readouterr().out
+        assert all(metric in printed for metric in metrics)
+        assert printed.count("0.123") == 2 * len(metrics)
+        assert ("0.123 [0.100, 0.200]" in printed) == interval

@@ -17,7 +17,7 @@ def folder(tmp_path):
         "protocol": "anomaly",
         "results": {"grad": {"iou": estimate, "ada": estimate}, "<random>": {"iou": estimate}},
         "comparisons": [compared | {"p_holm": 0.002, "effect": 0.9}],
-        "notes": ["2 images were left out"],
+        "notes": ["2 images were left out", "`iou` & more"],
         "settings": {"images": 3},
         "versions": {"dubium": "0"},
     }
@@ -31,7 +31,7 @@ def test_the_page_has_the_numbers_the_differences_and_the_figures_inside(folder)
     assert "0.553 [0.500, 0.600]" in text
     assert "grad − random" in text
     assert "0.250 [0.100, 0.400]" in text
-    assert "2 images were left out" in text
+    assert "<li>2 images were left out</li><li><code>iou</code> &amp; more</li>" in text
     assert "&lt;random&gt;" in text
     assert base64.b64encode((folder / "boxes.png").read_bytes()).decode() in text
     assert "http" not in text.replace("http-equiv", "")

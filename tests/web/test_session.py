@@ -73,6 +73,8 @@ def test_the_views_say_scores_sum_and_votes(out):
     array = map_at_image_size(explanation, item, "epistemic", session.preprocessing)
     assert array.shape == (12, 12)
     assert map_view(item, array, "epistemic", 0.5) != map_view(item, array, "epistemic", 0.9)
+    row, column = divmod(int(array.argmax()), 12)
+    assert f"(row {row}, column {column})</figcaption>" in map_view(item, array, "epistemic", 0.5)
 
 
 def test_a_map_without_a_value_above_zero_is_said_to_be_so(out):

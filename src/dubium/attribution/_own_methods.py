@@ -2,7 +2,9 @@
 
 import inspect
 import re
+import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from functools import wraps
 from typing import Any
 
@@ -165,6 +167,9 @@ def import_method(path: str) -> Any:
     try:
         return load_function(path)
     except (ImportError, AttributeError, ValueError) as error:
+        module, _, name = path.partition(":")
+        near = get_close_matches(name, dir(sys.modules[module]), n=1) if module in sys.modules else []
+        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise UnknownNameError(
-            f"The method {path!r} cannot be imported: {error}. Expected package.module:name."
+            f"The method {path!r} cannot be imported: {error}.{hint} Expected package.module:name."
         ) from error

@@ -8,6 +8,7 @@ from dubium.cli._text import text_cell
 from dubium.registry import CONTROL_NAMES
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
 
@@ -17,14 +18,26 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
 
     results = summary["results"]
     metrics = list(dict.fromkeys(metric for found in results.values() for metric in found if "-me" not in metric))
-    console, table = Console(), results_table(results, metrics, intervals=True)
-    where = "95 % intervals in brackets"
-    if console.measure(table).maximum > console.width:  # folded, nobody could read it
-        table, where = results_table(results, metrics, intervals=False), f"95 % intervals: {out / 'results.csv'}"
-    console.print(table)
+    console = Console()
+    where, intervals = "95 % intervals in brackets", is_narrow(console, results_table(results, metrics, intervals=True))
+    if not intervals:
+        where = f"95 % intervals: {out / 'results.csv'}"
+    while metrics:  # as many beside each other as can be read
+        sizes = range(len(metrics), 0, -1)
+        tables = (results_table(results, metrics[:size], intervals=intervals) for size in sizes)
+        table = next((table for table in tables if is_narrow(console, table)), None)
+        table = table or results_table(results, metrics[:1], intervals=intervals)
+        console.print(table)
+        metrics = metrics[len(table.columns) - 1 :]
     for note in summary["notes"]:
         console.print(text_cell(note))
     console.print(text_cell(f"{where}; comparisons: {out / 'comparisons.csv'}. Open {out / 'index.html'}."))
+
+
+def is_narrow(console: "Console", table: "Table") -> bool:
+    """Whether a table fits the terminal; folded, nobody could read it."""
+    unlimited = console.options.update(max_width=10_000)  # a measure is never above the limit
+    return console.measure(table, options=unlimited).maximum <= console.width
 
 
 def results_table(results: Mapping[str, Any], metrics: Sequence[str], *, intervals: bool) -> "Table":

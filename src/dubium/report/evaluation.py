@@ -1,6 +1,7 @@
 """A page about an evaluation: its table, its comparisons and its figures, from its folder alone."""
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -73,7 +74,7 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
             page_header(title, escape(lead_about_methods(summary)), []),
             '<main><h2 id="results">Results</h2>',
             f'<div class="plots">{"".join(metric_panel(summary, name) for name in shown_metrics(summary))}</div>',
-            "".join(f"<p>{escape(str(note))}</p>" for note in summary["notes"]),
+            notes_html(summary["notes"]),
             details_html("All numbers", html_table(["", *metric_names(summary)], result_cells(summary))),
             details_html(
                 f"Differences between methods: {sum(one['p_holm'] < LEVEL for one in compared)} of {len(compared)} are "
@@ -93,6 +94,12 @@ def write_evaluation_page(folder: Path | str, *, title: str | None = None) -> Pa
         ) from error
     write_atomically(folder / FILE, html_document(title, jump_links("".join(body))))
     return folder / FILE
+
+
+def notes_html(notes: Sequence[Any]) -> str:
+    """What the protocol noted, a line each; names between backticks are code."""
+    found = [re.sub("`([^`]+)`", r"<code>\1</code>", escape(str(note))) for note in notes]
+    return f'<ul class="todo">{"".join(f"<li>{note}</li>" for note in found)}</ul>' if found else ""
 
 
 def lead_about_methods(summary: Mapping[str, Any]) -> str:

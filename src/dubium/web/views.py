@@ -60,7 +60,8 @@ def at_image_size(
 
 def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "") -> str:
     """The image, and the map over it, with some words about the map."""
-    where = f"strongest at the {place_of_peak(array)}" if array.max() > 0 else NOTHING
+    row, column = np.unravel_index(int(array.argmax()), array.shape)
+    where = f"strongest at the {place_of_peak(array)} (row {row}, column {column})" if array.max() > 0 else NOTHING
     alt = f"{kind.capitalize()} uncertainty over the image: {where}"
     over = overlay(item.image, torch.from_numpy(array), opacity)
     figures = [
