@@ -33,7 +33,7 @@ def image_card_html(explanation: "Explanation", index: int) -> str:
     image = None if explanation.images is None else torch.as_tensor(explanation.images[index])
     parts = [] if image is None else [figure_html(picture(image), "image", f"image {index}")]
     for kind, scores in explanation.scores.items():
-        caption = f"{kind} <b>{float(scores[index]):.3f}</b>"
+        caption = f"{kind}<br><b>{float(scores[index]):.3f}</b>"
         if kind in explanation.maps:
             values = torch.as_tensor(explanation.maps[kind][index])
             parts.append(figure_html(map_colours(values), caption, f"{kind} map of image {index}"))

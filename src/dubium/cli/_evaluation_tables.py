@@ -73,7 +73,7 @@ def print_overview(overview: Mapping[str, Any], out: Path) -> None:
     console = Console()
     console.print(table)
     console.print("Ranks in brackets; = is not significantly worse than the first (Holm).", highlight=False)
-    console.print(text_cell(f"{out / 'overview.json'}, overview.csv, and a folder for each protocol."))
+    console.print(text_cell(f"{out / 'overview.json'}, overview.csv, and a folder with a page for each protocol."))
 
 
 def _rank_cell(cell: Mapping[str, Any] | None) -> str:
