@@ -12,7 +12,7 @@ from dubium.attribution._context import Context
 from dubium.attribution._measure import forward_batch_size, measure_cost
 from dubium.attribution._target import target_part
 from dubium.checks import check_number, list_some
-from dubium.errors import OptionError, OutputError
+from dubium.errors import DubiumError, OptionError, OutputError
 from dubium.types import Attribution, Images, Target
 
 PATIENCE = 1e-3  # an image is done when a step moves its code by less, in L1
@@ -189,8 +189,17 @@ def encode_images(vae: Autoencoder | None, x: Images, memory: int) -> tuple[Auto
         encoder = Encoder(vae)
         codes = torch.cat([encoder(part.clone()) for part in x.split(forward_batch_size(encoder, x, memory))])
         shape = tuple(vae.decode(codes[:1]).shape[1:])
-    except RuntimeError as error:
-        raise OptionError(f"vae cannot encode images of shape {tuple(x.shape[1:])}: {error}") from error
+    except (DubiumError, torch.OutOfMemoryError):
+        raise
+    except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise OptionError(
+            f"vae cannot encode images of shape {tuple(x.shape[1:])}, or decode their codes: {type(error).__name__}: "
+            f"{error}"
+        ) from error
+    if codes.ndim != 2 or len(codes) != len(x):
+        raise OptionError(
+            f"vae makes codes {tuple(codes.shape)} of {len(x)} images; (B, latent) are needed: flatten them."
+        )
     if shape != tuple(x.shape[1:]):
         raise OptionError(f"vae makes images of shape {shape}; those to explain have {tuple(x.shape[1:])}.")
     return vae, codes

@@ -205,6 +205,8 @@ def autograd_gradients(steps: Sequence[Step], infos: Sequence[OutputInfo], gradi
         except (RuntimeError, NotImplementedError):  # no batching rule, ...
             try:
                 by_network.append(target_by_target(backward, one_network))
+            except torch.OutOfMemoryError:
+                raise
             except (RuntimeError, NotImplementedError) as error:
                 raise NetworkError(
                     f"Autograd cannot differentiate an operation of the networks ({step.name}): {error}. If its "

@@ -57,6 +57,8 @@ def implicit_biases(function: Callable[..., tuple[Tensor, ...]], values: Sequenc
         warnings.simplefilter("ignore", DeprecationWarning)  # torch's own, about how it loads forward mode
         try:
             out = function(*map(forward_ad.make_dual, values, tangents))
+        except torch.OutOfMemoryError:
+            raise
         except (RuntimeError, NotImplementedError) as error:
             raise NoForwardModeError(str(error)) from error
         return [significant_bias(*forward_ad.unpack_dual(value)) for value in out]

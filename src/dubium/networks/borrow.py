@@ -97,6 +97,8 @@ def run_uncompiled() -> AbstractContextManager[None]:
 def copy_network(network: nn.Module, index: int) -> nn.Module:
     try:
         return deepcopy(network)
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:
         raise NetworkError(
             f"Network {index} cannot be copied, which its type needs (half precision, or made in inference mode): "

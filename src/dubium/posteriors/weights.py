@@ -20,6 +20,8 @@ def snapshot(network: nn.Module, replaced: Mapping[int, Any] | None = None) -> n
     """
     try:
         copy = deepcopy(network, dict(replaced or {}))
+    except torch.OutOfMemoryError:
+        raise
     except RuntimeError as error:
         raise NetworkStateError(
             f"The {type(network).__name__} cannot be copied: {error}. A network whose weights are computed by a hook "
