@@ -7,7 +7,7 @@ from typing import Any
 from tests.fuzz.worker import GOOD
 
 END = "<!-- until here -->\n"
-HEAD = "| reader | files | refused | read, the same | read, otherwise | breakages | most memory | longest |\n"
+HEAD = "| reader | files | refused | read, the same | read, otherwise | breakages | most memory | longest | commit |\n"
 
 
 def write_section(page: Path, command: str, text: str) -> None:
@@ -20,13 +20,14 @@ def write_section(page: Path, command: str, text: str) -> None:
 
 def fuzz_table(tallies: Mapping[str, Mapping[str, Any]]) -> str:
     """A table with a row for each reader, and a line in words."""
-    lines = [HEAD, "|---|" + "--:|" * 7 + "\n"]
+    lines = [HEAD, "|---|" + "--:|" * 7 + "---|\n"]
     for name, tally in tallies.items():
         counts = [tally["outcomes"].get(outcome, 0) for outcome in GOOD]
         bad = tally["files"] - sum(counts)
         cells = [f"{number:,}" for number in (tally["files"], *counts, bad)]
         lines.append(
-            f"| {name} | {' | '.join(cells)} | {tally['growth'] / 2**20:.0f} MiB | {tally['seconds']:.2f} s |\n"
+            f"| {name} | {' | '.join(cells)} | {tally['growth'] / 2**20:.0f} MiB | {tally['seconds']:.2f} s "
+            f"| {tally['commit']} |\n"
         )
     files = sum(tally["files"] for tally in tallies.values())
     good = sum(tally["outcomes"].get(outcome, 0) for tally in tallies.values() for outcome in GOOD)

@@ -12,7 +12,7 @@ from tests.fuzz.worker import GOOD
 
 Tally = dict[str, Any]
 """{"files", "next": the number of the next file, "outcomes": {name: count}, "growth": most bytes, "seconds": most,
-"breakages": the first few lines}."""
+"breakages": the first few lines, "commit": of which the code was}."""
 
 PATIENCE = 300  # seconds without a line: much, since the run is a guest on a busy machine
 BEGINNING = 1200  # seconds until the first line, for which much is imported
@@ -33,7 +33,15 @@ def run_part(name: str, before: Tally, count: int) -> Tally:
         for line in worker_lines(name, tally["next"], tally["next"] + stop - tally["files"]):
             add_line(tally, line)
     tally["outcomes"] = dict(sorted(tally["outcomes"].items()))
+    tally["commit"] = commits_until_now(before.get("commit"))
     return tally
+
+
+def commits_until_now(before: str | None) -> str:
+    """The commit that the code is of, after the one that a run began with; "unknown" where there is none."""
+    found = subprocess.run(["git", "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True)
+    now = found.stdout.strip() or "unknown"
+    return now if before in (None, now) else f"{before.partition(' to ')[0]} to {now}"
 
 
 def add_line(tally: Tally, line: Mapping[str, Any]) -> None:

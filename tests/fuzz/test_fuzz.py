@@ -29,5 +29,7 @@ def test_files_are_counted_and_go_on_after_the_last_number(monkeypatch):
     monkeypatch.setattr(parts, "worker_lines", lines)
     tally = run_part("idx", tally_of({}, "idx"), 5)
     assert (tally["files"], tally["next"]) == (5, 5)
+    assert tally["commit"] == parts.commits_until_now(None)
+    assert parts.commits_until_now("0000000") == f"0000000 to {tally['commit']}"
     tally = run_part("idx", {**tally, "next": 100}, 5)
     assert (tally["files"], tally["next"], tally["outcomes"]) == (10, 105, {"refused": 10})

@@ -17,6 +17,7 @@ import torch
 
 from dubium.files import write_json
 from tests.fuzz.page import write_section
+from tests.fuzz.parts import commits_until_now
 from tests.soak.calls import grow, thread_errors
 from tests.soak.commands import COMMANDS, import_everything, prepare
 from tests.soak.faults import FAULTS, make_bench, try_fault
@@ -41,6 +42,7 @@ def count(part, failure, counts):
     row = results.setdefault(part, {"trials": 0, "survived": 0, "failures": []})
     row["trials"] += 1
     row["survived"] += failure is None
+    row["commit"] = commits_until_now(row.get("commit"))
     if failure is not None:
         row["failures"].append(f"trial {row['trials'] - 1}: {failure}")
     for name, value in counts.items():

@@ -31,7 +31,8 @@ def ask(headers, *, chunks=(b"",), kind="http"):
     async def send(message):
         sent.append(message)
 
-    scope = {"type": kind, "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers.items()]}
+    pairs = headers.items() if isinstance(headers, dict) else headers
+    scope = {"type": kind, "headers": [(name.encode(), value.encode("latin-1")) for name, value in pairs]}
     guard = RequestGuard(app, names=server_names("127.0.0.1"), most=100)
     asyncio.run(guard(scope, receive, send))
     return sent[0].get("status", sent[0]["type"])
@@ -72,6 +73,16 @@ def test_a_request_without_a_host_is_refused():
 )
 def test_requests_of_other_sites_are_refused(headers):
     assert ask({"host": "localhost:7860", **headers}) == 403
+
+
+@pytest.mark.parametrize("name", ["host", "origin", "sec-fetch-site", "content-length"])
+def test_a_header_by_which_requests_are_judged_is_there_once(name):
+    values = {"host": "localhost", "origin": "http://localhost", "sec-fetch-site": "same-origin", "content-length": "1"}
+    assert ask(list(values.items())) == 200
+    for value in ("evil.example", values[name]):
+        assert ask([(name, value), *values.items()]) == 400
+        assert ask([*values.items(), (name.title(), value)]) == 400
+    assert ask([*values.items(), ("accept", "a"), ("accept", "b")]) == 200
 
 
 @pytest.mark.parametrize("length", ["101", "1" * 5000, "-1", "x", "1e1"])

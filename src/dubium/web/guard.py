@@ -17,6 +17,15 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
+JUDGED = (
+    "host",
+    "origin",
+    "sec-fetch-site",
+    "sec-fetch-mode",
+    "content-length",
+)  # headers by which a request is judged
+
+
 class BodyTooLargeError(Exception):
     """A request whose body has more bytes than are taken."""
 
@@ -37,8 +46,9 @@ class RequestGuard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-        refusal = self.refusal(headers)
+        pairs = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
+        names = [name for name, _ in pairs if name in JUDGED]
+        refusal = (400, "A header is there twice.") if len(names) > len({*names}) else self.refusal(dict(pairs))
         if refusal is not None:
             await refuse(scope, send, *refusal)
             return
