@@ -8,7 +8,7 @@ The input counts as a bias of its own: its term is gradient times input.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
-from dubium.attribution._autograd.nodes import is_copy, leads_around
+from dubium.attribution._autograd.nodes import call_without_modes, is_copy, leads_around
 from dubium.attribution._bias_free import HOMOGENEOUS_LAYERS, LINEAR_LAYERS
 from dubium.attribution._implicit import ImplicitBiases, is_continuous
 from dubium.attribution._layouts import CHANNELS, CHANNELS_FIRST, DENSE, Layout, Layouts
@@ -131,7 +131,7 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
             handles.append(layer.register_forward_pre_hook(operations.pause))
             handles.append(layer.register_forward_hook(operations.resume, prepend=True))
         if has_known_bias:
-            handles.append(layer.register_forward_hook(recorded.add_known, prepend=True))
+            handles.append(layer.register_forward_hook(partial(call_without_modes, recorded.add_known), prepend=True))
         else:
             handles.append(layer.register_forward_pre_hook(implicit.before, with_kwargs=True))
             handles.append(layer.register_forward_hook(implicit.after, prepend=True))

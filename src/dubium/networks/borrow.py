@@ -265,7 +265,7 @@ class LogitsNetwork(nn.Module):
                 with repeat_pass():
                     warn_of_cut(self.network, x, self.index)
             names = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
-            sees_all = watch.sees_all and watch.has_seen(logits)
+            sees_all = watch.sees_all and watch.has_seen([logits])
             self.first_passes.operations[self.index] = names if sees_all else {*names, UNSEEN}
         self.first_passes.structures.add(structure)
         return logits

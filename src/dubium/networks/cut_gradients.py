@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from dubium.attribution._autograd.nodes import graph_nodes
+from dubium.attribution._autograd.nodes import call_without_modes, graph_nodes
 from dubium.checks import warn_user
 
 ADDITIONS = frozenset(
@@ -38,20 +38,24 @@ class CutWatch(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        self.sees_all = self.sees_all and all(map(self.has_seen, floating_tensors([*args, *(kwargs or {}).values()])))
+        name, given = getattr(func, "__name__", ""), [*args, *(kwargs or {}).values()]
+        self.sees_all = self.sees_all and (name == "__get__" or call_without_modes(self.has_seen, given))
         out = func(*args, **(kwargs or {}))
-        self.made.update(value.grad_fn for value in floating_tensors([out]))
-        if isinstance(out, Tensor) and out.requires_grad and not self.sources:
-            return out  # nothing is cut, so far and here
-        name = getattr(func, "__name__", "")
-        if not any(part in name for part in VALUELESS):
-            given = args[:1] if name in FIRST_ONLY else [*args, *(kwargs or {}).values()]
-            self.follow(name, list(floating_tensors(given)), list(floating_tensors([out])))
+        if name != "__get__" or isinstance(out, Tensor):  # not a shape, a type
+            call_without_modes(self.note, name, given, out)
         return out
 
-    def has_seen(self, value: Tensor) -> bool:
-        """Whether a tensor is a leaf, or of a function that was seen."""
-        return value.grad_fn is None or value.grad_fn in self.made
+    def has_seen(self, values: Sequence[Any]) -> bool:
+        """Whether all tensors are leaves, or of functions that were seen."""
+        return all(value.grad_fn is None or value.grad_fn in self.made for value in floating_tensors(values))
+
+    def note(self, name: str, given: Sequence[Any], out: Any) -> None:
+        """Note a function that was called."""
+        outputs = list(floating_tensors([out]))
+        self.made.update([value.grad_fn for value in outputs])
+        is_whole = isinstance(out, Tensor) and out.requires_grad and not self.sources  # nothing is cut, so far and here
+        if not is_whole and not any(part in name for part in VALUELESS):
+            self.follow(name, list(floating_tensors(given[:1] if name in FIRST_ONLY else given)), outputs)
 
     def follow(self, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Note what an operation cut, or that what was cut has met a tensor with a gradient."""

@@ -8,7 +8,7 @@ what a rule needs, the step is not readable, and is left to autograd itself. Whe
 import math
 import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -62,6 +62,12 @@ def silence_fallback_warnings() -> Iterator[None]:
             yield
     finally:
         switch(True)
+
+
+def call_without_modes(function: Callable[..., Any], *args: Any) -> Any:
+    """Call a function that looks at tensors: to modes of torch, every look at a shape would be an operation."""
+    with getattr(torch._C, "DisableTorchFunction", nullcontext)():
+        return function(*args)
 
 
 @cache
