@@ -20,6 +20,9 @@ def network():
 def networks():
     torch.manual_seed(0)
     return [network().eval(), network().eval()]
+
+def one():
+    return networks()[:1]
 """
 
 
@@ -45,6 +48,14 @@ def test_folders_called_by_numbers_are_labels_with_names_and_a_hint_without():
     run = ("uncertainty", "said_code:networks", "--images", "photos")
     assert "--names 0,1,2 takes them as labels" in say(*run)
     assert "takes them as labels" not in say(*run, "--names", "0,1,2")
+
+
+def test_of_one_network_it_is_said_that_nothing_ranks_the_images():
+    said = "one network cannot disagree: epistemic uncertainty is 0 for every image"
+    assert said in say("explain", "said_code:one", "--images", "photos", "--top", 1, "--out", "one")
+    assert said in say("uncertainty", "said_code:one", "--images", "photos")
+    assert said not in say("uncertainty", "said_code:one", "--images", "photos", "--kinds", "total")
+    assert said not in say("uncertainty", "said_code:networks", "--images", "photos")
 
 
 def test_images_below_a_folder_are_listed_with_their_path_in_it():

@@ -112,6 +112,16 @@ def say_size_taken(work: "Work") -> None:
     )
 
 
+def say_nothing_disagrees(work: "Work") -> None:
+    """Say that the score which ranks the images is 0 for all of them, where one network is to disagree with itself."""
+    if len(work.posterior) == 1 and work.settings.kinds[0] == "epistemic":
+        typer.echo(
+            "dubium: one network cannot disagree: epistemic uncertainty is 0 for every image, and ranks none before "
+            "another. --kinds total ranks by the doubt of the prediction.",
+            err=True,
+        )
+
+
 def exit_with_skipped(skipped: Sequence[dict[str, str]], *, quiet: bool) -> None:
     """Name the files that could not be read, and exit with 1."""
     if not quiet:

@@ -17,6 +17,7 @@ from dubium.cli._tables import (
     print_json,
     print_most_uncertain,
     row_json,
+    say_nothing_disagrees,
     say_size_taken,
     say_unused_labels,
 )
@@ -114,6 +115,8 @@ def explain(
             work = open_work(settings)
             if work.about["size_taken"] and not json:
                 say_size_taken(work)
+            if not json:
+                say_nothing_disagrees(work)
             results = explain_dataset(work, folder, fresh=fresh, engine=executor, progress=progress)
         pictures = [str(path) for path in write_pngs(results)] if png else []
         page = write_page(results, gallery=gallery)

@@ -17,6 +17,7 @@ from dubium.cli._tables import (
     print_json,
     print_most_uncertain,
     row_json,
+    say_nothing_disagrees,
     say_size_taken,
     say_unused_labels,
 )
@@ -81,6 +82,8 @@ def uncertainty(
             work = open_work(settings)
             if work.about["size_taken"] and not json:
                 say_size_taken(work)
+            if not json:
+                say_nothing_disagrees(work)
             results = explain_dataset(work, folder, fresh=fresh, progress=progress)
             page = write_page(results) if out else None
         if json:
