@@ -42,10 +42,12 @@ def test_methods_are_parsed_once_each_with_the_control():
     assert "/" not in file_name(parse_method("grad", 1).label)
 
 
-@given(st.text(max_size=8), st.text(max_size=8))
-def test_two_labels_never_share_a_folder(a, b):
+@given(st.text(max_size=8), st.text(max_size=8), st.sampled_from(["", "ig:start=[" + "0.5," * 60, "ä" * 90]))
+def test_two_labels_never_share_a_folder(a, b, before):
+    a, b = before + a, before + b
     assert (file_name(a) == file_name(b)) == (a == b)
-    assert not {"/", "\\", ":"} & set(file_name(a))
+    assert not {"/", "\\", ":", "\0"} & set(file_name(a))
+    assert len(file_name(a).encode()) <= 150
 
 
 def test_methods_that_shared_a_folder_are_evaluated_apart(tmp_path):
@@ -68,6 +70,15 @@ def test_a_folder_of_an_earlier_version_goes_on_under_its_new_name(tmp_path):
     store = ShardStore.open(tmp_path, {"methods": {label: {}}})
     assert store.compute_values(method_shard(label, 0), dict) == {"curves": 1}
     assert not old.exists()
+
+
+def test_a_new_method_does_not_take_the_folder_that_an_earlier_version_gave_another(tmp_path):
+    (tmp_path / "settings.json").write_text('{"methods": {"a_b": {}}}')
+    (tmp_path / "shards" / "a_b").mkdir(parents=True)
+    (tmp_path / "shards" / "a_b" / "00000.json").write_text('{"of": "a_b"}')
+    store = ShardStore.open(tmp_path, {"methods": {"a:b": {}}})
+    assert store.compute_values(method_shard("a:b", 0), lambda: {"of": "a:b"}) == {"of": "a:b"}
+    assert store.read_values(method_shard("a_b", 0)) == {"of": "a_b"}
 
 
 def test_a_folder_in_which_an_earlier_version_mixed_two_methods_is_refused(tmp_path):

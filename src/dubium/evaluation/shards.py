@@ -3,16 +3,18 @@
 Here is the one place that names those files.
 """
 
+import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from dubium.errors import FileFormatError, OptionError
-from dubium.files import check_recorded, check_same_settings, write_json
+from dubium.files import LONGEST, check_recorded, check_same_settings, write_json
 from dubium.seals import read_sealed_json, write_sealed_json
 from dubium.tensor_files import read_tensor_file, write_tensors
 
@@ -74,14 +76,19 @@ def cause_network_shard(member: int) -> ShardName:
 def file_name(label: str) -> str:
     """What files of a method are called: another name for each label.
 
-    A colon becomes `_`; other characters than letters, digits and `-.=` become `~` and two digits for each byte.
+    A colon becomes `_`; other characters than letters, digits and `-.=` become `~` and two digits for each byte. A long
+    name ends with a digest.
 
     >>> file_name("mine:f:power=3"), file_name("mine_f:shape=[1,4]")
     ('mine_f_power=3', 'mine~5ff_shape=~5b1~2c4~5d')
     """
     escaped = {c: "".join(f"~{byte:02x}" for byte in c.encode(errors="surrogatepass")) for c in label}
     escaped |= {c: c for c in label if c.isalnum() or c in "-.="} | {":": "_"}
-    return "".join(escaped[c] for c in label)
+    name = "".join(escaped[c] for c in label)
+    if len(name.encode()) <= LONGEST:
+        return name
+    digest = sha256(label.encode(errors="surrogatepass")).hexdigest()
+    return f"{name.encode()[: LONGEST - 66].decode(errors='ignore')}~~{digest}"
 
 
 def earlier_file_name(label: str) -> str:
@@ -96,9 +103,10 @@ def name_method_folders(shards: Path, before: Collection[str], now: Collection[s
         before: labels of the methods that the folder's settings name already.
         now: labels of this call's.
     """
-    for label in sorted({*before, *now}):
+    concerned = {earlier_file_name(label) for label in now}
+    for label in sorted({*now, *(label for label in before if earlier_file_name(label) in concerned)}):
         name, earlier = shards / file_name(label), shards / earlier_file_name(label)
-        if name == earlier or name.is_dir():
+        if name == earlier or os.path.isdir(name):
             continue
         others = [other for other in before if other != label and earlier_file_name(other) == earlier.name]
         if label in before and others:
@@ -106,7 +114,7 @@ def name_method_folders(shards: Path, before: Collection[str], now: Collection[s
                 f"{shards.parent} was made by an earlier version of dubium, which kept the results of {label!r} and "
                 f"{others[0]!r} in one place: it cannot be continued. Use another folder."
             )
-        if label in before and earlier.is_dir():
+        if label in before and os.path.isdir(earlier):  # False for a name that is too long, too
             with suppress(FileNotFoundError):  # another worker was faster
                 earlier.rename(name)
         name.mkdir(parents=True, exist_ok=True)
