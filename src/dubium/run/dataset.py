@@ -142,8 +142,8 @@ def run_jobs(
     with_signs: bool = False,
 ) -> None:
     """Score or explain images into shards, but for those that are there; `with_signs` if each has signed maps too."""
-    stem, size = (EXPLAINED, 1) if action == "explain" else (SCORED, SCORED_ROWS)
-    size *= work.settings.shard
+    stem = EXPLAINED if action == "explain" else SCORED
+    size = work.settings.shard * (1 if action == "explain" else SCORED_ROWS)
     parts = (tuple(indices[start : start + size]) for start in range(0, len(indices), size))
     jobs = [ShardJob(action, part, str(folder / f"{stem}-{n:05}.parquet")) for n, part in enumerate(parts)]
     done = {job: [Path(job.file), *[signed_shard(job.file)] * with_signs] for job in jobs}
@@ -166,7 +166,7 @@ def run_jobs(
     for _ in engine(run_job, work, missing, show_progress, threads=threads, device=device):
         pass
     if progress:
-        progress(action, len(indices), len(indices))  # the last report of a worker may be missing
+        progress(action, len(indices), len(indices))  # the last event of a worker may be missing
 
 
 def copy_other_rows(source: Path, to: Path, explained: set[int], about: Any) -> None:
