@@ -163,7 +163,7 @@ def test_reproduce_measures_the_same_there(entry, count, cluster, digits, tmp_pa
         found = CliRunner().invoke(app, ["reproduce", entry, *options, *engine])
         assert found.exit_code == 0, found.output
         results = {path.name: json.loads(path.read_text()) for path in (tmp_path / folder).glob("smoke/results/*.json")}
-        return {name: {**content, "seconds": None} for name, content in results.items()}
+        return {name: {**content, "seconds": None, "commit": None} for name, content in results.items()}
 
     monkeypatch.setattr("dubium.run.ray.ray_cluster", watched)
     here = run_on("here")
