@@ -12,6 +12,8 @@ from torch.nn import functional as F
 import dubium
 from dubium.attribution import _gradients
 from dubium.attribution._autograd.nodes import MissingAttributeError
+from dubium.attribution.fullgrad import fullgrad_passes
+from dubium.networks.borrow import borrow_networks
 from tests.networks import images
 
 CHANNELS = 4
@@ -321,3 +323,13 @@ def test_a_network_of_functions_has_the_maps_of_its_layers_also_inside_of_wrappe
     found = dubium.explain([wrap(network).eval() for network in layers], x, **options)
     for kind, maps in expected.maps.items():
         torch.testing.assert_close(found.maps[kind], maps, rtol=1e-8, atol=1e-12)
+
+
+def test_a_recurrent_layers_state_does_not_take_the_batch_apart():
+    """It is (1, B, D). Image by image, everything would take longer."""
+    network, x = network_with("LSTM, output and state"), double_images()
+    with borrow_networks([network], x) as (networks, x):
+        assert [images for images, _ in fullgrad_passes(next(iter(networks)), x, 2)] == [slice(0, 2)]
+    split = network_with("image by image")
+    with borrow_networks([split], x) as (networks, x):
+        assert [images for images, _ in fullgrad_passes(next(iter(networks)), x, 2)] == [slice(0, 1), slice(1, 2)]

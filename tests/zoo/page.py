@@ -34,9 +34,9 @@ of 3. Two members, two images, float32, one thread. Where a family has no small 
   that a FullGrad map tells little of such a network; `relevance="input-grad"` or `"ig"` need no places.
 - **units**: processor time of `explain` over that of S * K = 20 forward passes of the same batch. Networks by
   hand are left out of the medians: a pass of most of them takes less than half a millisecond, so that the calls of
-  Python and torch weigh more in their units than arithmetic. Profiled, the GRU (16 steps on 8 numbers) spends a
-  quarter each on forward mode through the layer, on the measure of its completeness, on rules and nodes, and on the
-  checks of a first pass; none of these grows with the number of classes.
+  Python and torch weigh more in their units than arithmetic. Profiled, the GRU (16 steps on 8 numbers) spends
+  about a quarter each on forward mode through the layer, on the measure of its completeness, on rules and nodes, and on
+  the checks of a first pass; of these only rules and nodes grow with the number of classes.
 - **gradients**: the largest error of `grad` and `input-grad` against plain autograd in float64, image by image and
   target by target, relative to the largest value.
 

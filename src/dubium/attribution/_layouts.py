@@ -59,8 +59,8 @@ class Layouts:
             return Layout((1, 2), merged=self.images)  # a convolution by weights of each image's own
         if out.is_complex():
             return None  # frequencies have no place
-        if out.ndim in (3, 4) and len(out) == 1 < self.images and id(out) not in self.batch_moved:
-            self.is_split = True
+        if len(out) == 1 < self.images and id(out) not in self.batch_moved:
+            self.is_split |= out.ndim == 4 or (out.ndim == 3 and out.shape[1] != self.images)  # (1, B, D): a state
         if out.ndim < 3 or len(out) != self.images or id(out) in self.batch_moved:
             return None
         if out.ndim == 4 and (channels_last or shape[2:] in self.sizes):
