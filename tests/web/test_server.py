@@ -3,10 +3,14 @@
 import json
 import random
 import signal
+import socket
+import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import pytest
 
+from tests.web import explorer_server
 from tests.web.explorer_server import API, explorer
 from tests.web.rubbish import CONTROLS, ROUTES, functions, png, send_rubbish, show_image
 
@@ -59,6 +63,62 @@ def test_files_of_this_machine_are_not_given(server, path):
     assert b"sha256" not in body
 
 
+def send_bytes(server, content):
+    """What the server says to these bytes, up to 4 kB; nothing where it hangs up."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=600) as connection:
+        try:
+            connection.sendall(content)
+            return connection.recv(4096)
+        except OSError:
+            return b""
+
+
+@pytest.mark.parametrize(
+    "request_text",
+    [
+        "GET / HTTP/1.1\r\n{host}Host: evil.example\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: evil.example\r\n{host}\r\n",
+        "GET http://evil.example/config HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+        "GET /config HTTP/1.1\r\n{host}Origin: http://evil.example\r\nOrigin: http://127.0.0.1:{port}\r\n\r\n",
+        "POST {api}/queue/join HTTP/1.1\r\n{host}Content-Length: 6\r\nContent-Length: 60\r\n\r\nabcdef",
+        "POST {api}/queue/join HTTP/1.1\r\n{host}Content-Length: -1\r\n\r\nabcdef",
+        "GET / HTTP/1.1\r\n{host}X: " + "a" * 10**6 + "\r\n\r\n",
+        "GET / HTTP/1.1\r\n{host}" + "X: a\r\n" * 10**5 + "\r\n",
+        "GET {api}/queue/join HTTP/1.1\r\n{host}Upgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nOrigin: http://evil.example\r\n\r\n",
+        "GET /static/%2e%2e/%2e%2e/%2e%2e/etc/passwd HTTP/1.1\r\n{host}\r\n",
+        "GET /assets/..%5c..%5cetc%5cpasswd HTTP/1.1\r\n{host}\r\n",
+        "GET {api}/file=%252e%252e%252fetc%252fpasswd HTTP/1.1\r\n{host}\r\n",
+        "\x16\x03\x01",
+    ],
+)
+def test_requests_that_no_browser_sends_are_refused(server, request_text):
+    host = f"Host: 127.0.0.1:{server.port}\r\n"
+    text = request_text.replace("{host}", host).replace("{port}", str(server.port)).replace("{api}", API)
+    said = send_bytes(server, text.encode("latin-1") + b"\r\n\r\n")
+    assert said == b"" or said.startswith(b"HTTP/1.1 4"), said[:200]
+    assert b"root:" not in said
+
+
+def test_an_upload_of_many_parts_and_connections_that_say_nothing_do_not_stop_it(server):
+    part = b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\na\r\n'
+    kind = "multipart/form-data; boundary=x"
+    status, said = server.request("POST", f"{API}/upload", part * 5000 + b"--x--\r\n", Content_Type=kind)
+    assert (status, said[:14]) == (400, b"Too many files")
+    nested = b'{"data":' + b"[" * 10**5 + b"]" * 10**5 + b"}"
+    assert server.request("POST", f"{API}/queue/join", nested, Content_Type="application/json")[0] == 400
+    status, said = server.upload("../../x\x1b<b>.png", b"abc")
+    assert status == 200
+    assert str(server.temporary) in said.decode()
+    assert json.loads(said)[0].rpartition("/")[2] == "xb.png"
+    with ExitStack() as waiting:
+        for _ in range(200):
+            connection = waiting.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            connection.sendall(b"GET / HTTP/1.1\r\nX: ")
+        assert server.is_alive()
+    assert server.peak_memory() < MEMORY
+
+
 def test_a_path_instead_of_an_upload_is_refused(server):
     for path in ("/etc/passwd", str(server.temporary.parent / "images.npz")):
         file = {"path": path, "meta": {"_type": "gradio.FileData"}}
@@ -97,6 +157,30 @@ def test_nothing_is_left_in_the_temporary_folder(tmp_path, end):
         show_image(running, 0, "visit")
         assert len([path for path in running.temporary.rglob("*") if path.is_file()]) >= 5
     assert list(running.temporary.iterdir()) == []
+
+
+LISTENER = """
+import socket, sys
+def note(event, details):
+    if event in ("socket.connect", "socket.bind", "socket.getaddrinfo", "socket.sendto"):
+        place = details[0] if event == "socket.getaddrinfo" else details[1]
+        host = place[0] if isinstance(place, tuple) else place
+        with open("sockets.txt", "a") as file:
+            file.write(f"{event} {host}\\n")
+sys.addaudithook(note)
+from dubium.cli import app
+app()
+"""
+
+
+def test_it_listens_to_this_machine_and_sends_nothing_anywhere(tmp_path, monkeypatch):
+    monkeypatch.setattr(explorer_server, "START", [sys.executable, "-c", LISTENER])
+    with explorer(tmp_path) as running:
+        running.upload("a.png", png(20))
+        show_image(running, 0, "visit")
+    found = {tuple(line.split(" ", 1)) for line in (tmp_path / "sockets.txt").read_text().splitlines()}
+    assert ("socket.bind", "127.0.0.1") in found
+    assert {host for _, host in found} <= {"127.0.0.1", "::1", "localhost"}, found
 
 
 @pytest.mark.slow
