@@ -171,7 +171,7 @@ def load(path: Path | str) -> Explanation:
     if not path.is_file():
         raise DataNotFoundError(f"There is no file {path}.")
     try:
-        tensors, about = read_tensor_file(path, key=KEY)
+        tensors, about = read_tensor_file(path, key=KEY, advice="")
         if about is None:
             raise FileFormatError(f"{path} has no metadata of dubium's.")
         if about.get("format") != FORMAT:

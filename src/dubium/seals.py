@@ -77,12 +77,12 @@ def file_digest(file: BufferedIOBase, at: int) -> bytes:
     return digest.hexdigest().encode()
 
 
-def damage_of(path: Path | str) -> FileFormatError:
+RUN_AGAIN = " Delete it and start the same command again: what is missing is made again."
+
+
+def damage_of(path: Path | str, advice: str = RUN_AGAIN) -> FileFormatError:
     """The error about a file that is not what was sealed."""
-    return FileFormatError(
-        f"{path} is damaged: it is not, byte for byte, what dubium wrote. Delete it and start the same command again: "
-        "what is missing is made again."
-    )
+    return FileFormatError(f"{path} is damaged: it is not, byte for byte, what dubium wrote.{advice}")
 
 
 def is_sealed(content: bytes) -> bool:

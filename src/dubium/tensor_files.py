@@ -13,7 +13,7 @@ from torch import Tensor
 from dubium.errors import FileFormatError
 from dubium.files import written_atomically
 from dubium.reading import parse_json, read_regular_file
-from dubium.seals import BLANK_SEAL, MARK, SEAL, damage_of, is_sealed, seal_file
+from dubium.seals import BLANK_SEAL, MARK, RUN_AGAIN, SEAL, damage_of, is_sealed, seal_file
 
 TENSOR_BYTES = 2**36
 HEADER_BYTES = 2**24  # names and shapes; safetensors itself would take 100 MB of them
@@ -38,10 +38,12 @@ def write_tensors(path: Path | str, tensors: Mapping[str, Tensor], *, key: str, 
         seal_file(beside)
 
 
-def read_tensor_file(path: Path | str, *, key: str) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
+def read_tensor_file(
+    path: Path | str, *, key: str, advice: str = RUN_AGAIN
+) -> tuple[dict[str, Tensor], dict[str, Any] | None]:
     """Tensors and header of a file that `write_tensors` wrote; the header is None where the file has no metadata.
 
-    A file whose header has no seal is one of an older dubium, and is not checked.
+    A file whose header has no seal is one of an older dubium, and is not checked. `advice` is for one that is damaged.
     """
     content = read_regular_file(path, most=TENSOR_BYTES)
     metadata = safetensors_metadata(content, path)
@@ -49,7 +51,7 @@ def read_tensor_file(path: Path | str, *, key: str) -> tuple[dict[str, Tensor], 
     if (metadata and header is None) or not isinstance(header, dict | None):
         raise FileFormatError(f"{path} is damaged: its metadata has no {key!r}. Make it again.")
     if (MARK in content or SEAL in (header or {})) and not is_sealed(content):
-        raise damage_of(path)
+        raise damage_of(path, advice)
     if header is not None:
         header.pop(SEAL, None)
     return parse_safetensors(content, path), header

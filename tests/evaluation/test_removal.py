@@ -142,7 +142,8 @@ def test_the_protocol_gives_the_gain_of_the_one_pixel_that_counts(tmp_path):
     found = evaluate_removal(evaluation, RemovalOptions(images=3))
     assert found["notes"] == [
         "1 images with no epistemic uncertainty are left out.",
-        "Of the images with epistemic uncertainty, 0.5 are classified rightly.",  # of two equal classes the first
+        "Of the images with epistemic uncertainty, 50% are classified rightly before anything is removed: "
+        "accuracy@... begins there.",  # of two equal classes the first
     ]
     for removal in REMOVALS:
         assert found["results"]["grad"][f"srg/{removal}"]["value"] == pytest.approx(0.99)  # all of U, all but 1 of 100

@@ -128,3 +128,10 @@ def test_public_ensembles_load_by_name_and_by_one_call_and_reach_their_accuracy(
     with torch.inference_mode():
         probs = sum(network(data.batch(rows)).softmax(-1) for network in posterior)
     assert (probs.argmax(-1) == data.labels[rows]).float().mean() > accuracy
+
+
+def test_a_whole_network_is_refused_in_words_of_ours(tmp_path):
+    torch.save(nn.Sequential(nn.Linear(2, 2)), tmp_path / "whole.pt")
+    with pytest.raises(FileFormatError, match=r"a whole network, are not loaded\. Save the weights alone") as refused:
+        load_weights(net, [tmp_path / "whole.pt"])
+    assert "\x1b" not in str(refused.value)

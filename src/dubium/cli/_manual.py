@@ -26,7 +26,7 @@ nothing else; `OUT/run.json` says what made them.
 posteriors.
 
 **Exit codes** — 0: done. 1: done, but some files could not be read and were skipped. 2: a mistake that you can fix;
-the message says how. 3: a mistake of dubium's own.
+the message says how. 3: a mistake of dubium's own. 130: stopped by Ctrl-C; the same command goes on.
 
 **Completion** — `dubium --install-completion` sets it up for your shell.
 """

@@ -15,8 +15,10 @@ def require(module: str, extra: str) -> Any:
             return import_module(module)
     except (ImportError, RuntimeError) as error:  # a torchvision of another torch raises the latter
         if not isinstance(error, ModuleNotFoundError) or error.name not in (module, module.partition(".")[0]):
+            broken = "torchvision::" in str(error)  # its operators are missing beside another build of torch
+            advice = ". Install torch and torchvision of the same build, or uninstall torchvision." if broken else ""
             raise MissingExtraError(
-                f"This needs the library {module!r}, which is installed but cannot be imported: {error}"
+                f"This needs the library {module!r}, which is installed but cannot be imported: {error}{advice}"
             ) from error
         raise MissingExtraError(
             f"This needs the library {module!r}, which cannot be imported: {error}. Install it: pip install "

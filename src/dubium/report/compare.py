@@ -28,7 +28,7 @@ from dubium.run.shard_checks import check_whole_about
 from dubium.run.store import Results, class_name, open_results
 from dubium.types import KINDS
 
-SHORT = 24  # letters of a name that fits into a title
+SHORT = 14  # letters of a name that fits beside a bar
 ROUNDING = 1e-4  # of probabilities that the same networks give in batches of other sizes
 
 
@@ -123,6 +123,10 @@ def comparison_page(
         + f"{agreement.images:,} images scored by both, {agreement.explained:,} explained by both and shown here."
     )
     lead += " The networks are the same, so that only the maps can differ." if same else ""
+    methods = [results.about["settings"]["method"] for results in (first, second)]
+    lead += (
+        f" Maps by {methods[0]}." if methods[0] == methods[1] else f" Maps by {methods[0]} (A) and {methods[1]} (B)."
+    )
     facts = [(f"{kind} maps: rank correlation", f"{value:.2f}") for kind, value in agreement.maps.items()]
     parts = ["<main>"]
     if not same:

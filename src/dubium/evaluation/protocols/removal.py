@@ -91,7 +91,11 @@ def truth_note(shards: Mapping[str, Sequence[Mapping[str, Any]]], removal: str, 
     arrays = join_curves([shard[removal] for shard in next(iter(shards.values()))])
     if "accuracy" not in arrays:
         return []
-    return [f"Of the images with {kind} uncertainty, {arrays['accuracy'][:, 0].mean():.3g} are classified rightly."]
+    rightly = arrays["accuracy"][:, 0].mean()
+    return [
+        f"Of the images with {kind} uncertainty, {rightly:.0%} are classified rightly before anything is removed: "
+        "accuracy@... begins there."
+    ]
 
 
 def _remove_shard(

@@ -121,6 +121,8 @@ def parse_pt_file(content: bytes, file: str | Path) -> dict[str, Tensor]:
         found: Any = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # what torch raises on a foreign file depends on its first bytes
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if first.startswith("Weights only load failed"):  # torch goes on about how to run the file's code
+            first = "its Python objects, such as a whole network, are not loaded."
         raise FileFormatError(
             f"{file} is damaged, or holds more than tensors: {first} Save the weights alone: "
             "torch.save(network.state_dict(), file), or safetensors.torch.save_file."
