@@ -184,7 +184,9 @@ def parse_memory(memory: int | str) -> int:
     return limit
 
 
-def check_number(name: str, value: object, *, above: float = 0, whole: bool = False, words: Sequence[str] = ()) -> None:
+def check_number(
+    name: str, value: object, *, above: float | int = 0, whole: bool = False, words: Sequence[str] = ()
+) -> None:
     """Whether a number is larger than `above`, and finite; or one of some words."""
     if isinstance(value, str) and value in words:
         return

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,12 @@ class Gaussian:
         check_weights(self.mean, self.std, "std")
         for name, directions in self.factors.items():
             check_weights(self.mean, {name: directions[0]}, "factors")
+        buffers = [name for name in {**self.std, **self.factors} if name not in dict(self.mean.named_parameters())]
+        if buffers:
+            raise PosteriorError(f"std or factors names {', '.join(buffers)}: no parameter, so it would have no noise.")
+        for name, std in self.std.items():
+            if not (std >= 0).all():
+                raise PosteriorError(f"std[{name!r}] has values below 0, or NaN; standard deviations are needed.")
         ranks = {len(directions) for directions in self.factors.values()}
         if len(ranks) > 1:
             raise PosteriorError(f"factors has {sorted(ranks)} directions; every weight needs the same number.")
@@ -70,5 +77,5 @@ class Gaussian:
 
 def check_samples(samples: int) -> None:
     """Raise an error unless there is at least one sample."""
-    if samples < 1:
-        raise PosteriorError(f"samples is {samples}; at least one is needed.")
+    if isinstance(samples, bool) or not isinstance(samples, SupportsIndex) or samples < 1:
+        raise PosteriorError(f"samples is {samples!r}; a whole number, at least 1, is needed.")

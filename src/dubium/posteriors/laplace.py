@@ -6,10 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dubium.checks import check_number
 from dubium.errors import OutputError
 from dubium.posteriors.adapters.laplace import from_laplace
 from dubium.posteriors.batches import Batches, training_batches
 from dubium.posteriors.extras import require
+from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.weights import WeightSamples, snapshot
 
 
@@ -36,6 +38,9 @@ def fit_laplace(
     Returns:
         Weights of `samples` networks; those outside `subset_of_weights` are shared.
     """
+    check_samples(samples)
+    if prior_precision is not None:
+        check_number("prior_precision", prior_precision)
     library = require("laplace", "laplace")
     copy = snapshot(network).requires_grad_(True)
     if any(original.requires_grad for original in network.parameters()):  # none: loaded for prediction alone
@@ -50,7 +55,7 @@ def fit_laplace(
             "classification",
             subset_of_weights=subset_of_weights,
             hessian_structure=hessian_structure,
-            prior_precision=prior_precision or 1.0,
+            prior_precision=1.0 if prior_precision is None else prior_precision,
         )
         laplace.fit(data)
         if prior_precision is None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from torch import Tensor, nn
 
+from dubium.checks import check_number
 from dubium.errors import DivergedError
 from dubium.posteriors.batches import Batches, training_batches
 from dubium.posteriors.extras import require
@@ -53,6 +54,10 @@ def sghmc(
         Weights of `samples` networks.
     """
     check_samples(samples)
+    check_number("burn_in", burn_in, above=-1, whole=True)
+    check_number("thinning", thinning, whole=True)
+    for name, value in {"lr": lr, "alpha": alpha, "prior_std": prior_std}.items():
+        check_number(name, value)
     start = snapshot(network)
     data = training_batches(batches, network)
     log_posterior = classification_log_posterior(start, len(data.dataset), prior_std)

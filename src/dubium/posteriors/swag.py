@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dubium.errors import PosteriorError
 from dubium.posteriors.batches import Batches
 from dubium.posteriors.gaussian import Gaussian
-from dubium.posteriors.weights import WeightSamples, snapshot, with_weights
+from dubium.posteriors.weights import WeightSamples, check_weights, snapshot, with_weights
 
 
 class SWAG:
@@ -60,6 +60,13 @@ class SWAG:
             raise PosteriorError(
                 f"SWAG has collected {self.count} networks at rank {self.rank}; a covariance needs two of both."
             )
+        check_weights(network, self.mean, "What SWAG collected")
+        missing = [name for name, _ in network.named_parameters() if name not in self.mean]
+        if missing:
+            raise PosteriorError(
+                f"SWAG has collected no {', '.join(missing[:3])}, which this {type(network).__name__} has. Give one of "
+                "the architecture that was collected."
+            )
         device = next(network.parameters()).device
         centred = with_weights(snapshot(network), {name: mean.to(device) for name, mean in self.mean.items()})
         std = {name: (scatter / self.count / 2).sqrt() for name, scatter in self.scatter.items()}
@@ -97,9 +104,16 @@ def measure_batch_norm(network: nn.Module, batches: Batches) -> dict[str, Tensor
         layer.reset_running_stats()
         layer.momentum = None  # the plain mean over all batches
         layer.train()
+    is_empty = True
     with torch.no_grad():
         for batch in batches:
             network((batch[0] if isinstance(batch, tuple | list) else batch).to(device))
+            is_empty = False
+    if is_empty:
+        raise PosteriorError(
+            "batches gave none, at first or when read again: they are read once for every sample. Pass a DataLoader or "
+            "a list, not a generator."
+        )
     for layer, momentum in layers.items():
         layer.momentum = momentum
         layer.eval()

@@ -4,6 +4,7 @@ from math import log
 
 from torch import nn
 
+from dubium.checks import check_number
 from dubium.errors import DivergedError
 from dubium.posteriors.batches import Batches, training_batches
 from dubium.posteriors.extras import require
@@ -50,6 +51,9 @@ def mean_field_vi(
         The mean and standard deviation of every weight.
     """
     check_samples(samples)
+    check_number("epochs", epochs, above=-1, whole=True)
+    for name, value in {"lr": lr, "start_std": start_std, "prior_std": prior_std}.items():
+        check_number(name, value)
     start = snapshot(network)
     data = training_batches(batches, network)
     log_posterior = classification_log_posterior(start, len(data.dataset), prior_std)

@@ -1,0 +1,90 @@
+"""What would make a posterior that is silently another one."""
+
+import pytest
+import torch
+from torch import nn
+
+from dubium.errors import OptionError, PosteriorError
+from dubium.posteriors import SWAG, Gaussian, MCDropout, fit_laplace, mean_field_vi, sghmc
+
+
+def normalised():
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(32, 3))
+
+
+def collect(make, times=3):
+    swag = SWAG()
+    for _ in range(times):
+        swag.collect(make())
+    return swag
+
+
+BATCHES = [(torch.rand(4, 1, 6, 6), torch.tensor([0, 1, 2, 0]))] * 2
+
+
+@pytest.mark.parametrize("batches", [(batch for batch in BATCHES), []])
+def test_statistics_of_batch_norm_are_never_those_of_no_batch(batches):
+    with pytest.raises(PosteriorError, match="not a generator"):
+        collect(normalised).posterior(normalised(), samples=2, batches=batches)
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (lambda: nn.Linear(4, 3), r"shape \(2, 4\) for 'weight'; the Linear has \(3, 4\)"),
+        (lambda: nn.Linear(4, 2, bias=False), "names 'bias', which the Linear does not have"),
+        (lambda: nn.Bilinear(4, 4, 2), "shape"),
+        (lambda: nn.PReLU(), "shape|names"),
+    ],
+)
+def test_swag_is_of_the_architecture_that_was_collected(other, message):
+    with pytest.raises(PosteriorError, match=message):
+        collect(lambda: nn.Linear(4, 2)).posterior(other())
+
+
+def test_swag_takes_no_weight_of_the_network_that_it_is_given():
+    with pytest.raises(PosteriorError, match="SWAG has collected no bias"):
+        collect(lambda: nn.Linear(4, 2, bias=False)).posterior(nn.Linear(4, 2))
+
+
+def test_noise_on_what_is_no_parameter_is_refused():
+    network = normalised()
+    with pytest.raises(PosteriorError, match=r"names 1\.running_mean: no parameter"):
+        Gaussian(network, {"1.running_mean": torch.ones(2)})
+    with pytest.raises(PosteriorError, match=r"names 1\.running_mean: no parameter"):
+        Gaussian(network, {}, {"1.running_mean": torch.ones(3, 2)})
+
+
+@pytest.mark.parametrize("value", [-0.1, torch.nan])
+def test_standard_deviations_are_not_negative(value):
+    with pytest.raises(PosteriorError, match=r"std\['bias'\] has values below 0, or NaN"):
+        Gaussian(nn.Linear(2, 2), {"bias": torch.tensor([0.1, value])})
+
+
+@pytest.mark.parametrize("samples", [0, -1, 2.5, "3", True, None])
+def test_samples_are_counted_in_whole_numbers(samples, unchecked):
+    network = nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(36, 3))
+    for make in (
+        lambda: Gaussian(network, {}, samples=samples),
+        lambda: MCDropout(network, samples=samples),
+        lambda: fit_laplace(network, BATCHES, samples=samples),
+    ):
+        with pytest.raises(PosteriorError, match="a whole number, at least 1"):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("fit", "name", "value"),
+    [
+        (fit_laplace, "prior_precision", 0.0),
+        (sghmc, "thinning", 0),
+        (sghmc, "burn_in", -1),
+        (sghmc, "prior_std", 0.0),
+        (sghmc, "lr", -0.1),
+        (mean_field_vi, "start_std", 0.0),
+        (mean_field_vi, "prior_std", 0.0),
+    ],
+)
+def test_numbers_out_of_range_are_refused_by_name(fit, name, value):
+    with pytest.raises(OptionError, match=f"{name}={value}"):
+        fit(nn.Sequential(nn.Flatten(), nn.Linear(36, 3)), BATCHES, **{name: value})
