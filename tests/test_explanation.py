@@ -10,7 +10,7 @@ from scipy.ndimage import gaussian_filter
 
 import dubium
 from dubium import errors
-from dubium.figures import smooth_map
+from dubium.figures import brightest_value, brightness, smooth_map
 from tests.networks import ensemble, images, small_cnn
 
 
@@ -259,3 +259,34 @@ def test_kinds_keep_their_order_in_a_file(tmp_path):
     result.save(tmp_path / "doubt.safetensors")
     found = dubium.load(tmp_path / "doubt.safetensors")
     assert tuple(found.scores) == tuple(found.maps) == tuple(found.extras["signed"]) == kinds
+
+
+def test_a_map_that_is_negative_nearly_everywhere_is_drawn_by_its_highest_value():
+    values = torch.full((20, 20), -1.0)
+    values[3, 4] = 3.0
+    assert brightest_value(values) == 3.0
+    assert (brightness(values) == (values > 0).numpy()).all()
+
+
+@pytest.mark.parametrize("classes", [["a", "b"], {"a", "b", "c", "d"}, np.array(["a", "b", "c", "d"]), []])
+def test_plot_refuses_names_that_do_not_fit(classes, result, unchecked):
+    with pytest.raises(errors.OptionError, match="one for each of 4 classes"):
+        result.plot(images(2), classes=classes)
+
+
+@pytest.mark.parametrize("most", [0, -1, 1.5])
+def test_plot_draws_a_whole_number_of_images(most, result, unchecked):
+    with pytest.raises(errors.OptionError, match=f"most={most}"):
+        result.plot(images(2), most=most)
+
+
+@pytest.mark.parametrize("seed", ["a", 1.5, None, True, 2**64, -(2**63) - 1])
+def test_a_seed_that_is_none_is_refused(seed, unchecked):
+    with pytest.raises(errors.OptionError, match="seed="):
+        dubium.explain(ensemble(small_cnn), images(1), method="smoothgrad", samples=2, seed=seed)
+
+
+def test_seeds_may_be_numpys(unchecked):
+    networks, x = ensemble(small_cnn), images(1)
+    one, two = (dubium.explain(networks, x, method="random", seed=seed).maps["total"] for seed in (7, np.int64(7)))
+    assert torch.equal(one, two)

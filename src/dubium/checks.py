@@ -3,7 +3,8 @@
 import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NoReturn
+from operator import index
+from typing import NoReturn, SupportsIndex
 
 import torch
 from torch import Tensor, nn
@@ -182,6 +183,13 @@ def parse_memory(memory: int | str) -> int:
     if limit <= 0:
         raise OptionError(f"memory={memory!r} is not a size. Give a positive number of bytes, or text like '512MiB'.")
     return limit
+
+
+def check_seed(seed: object) -> int:
+    """A seed as torch's generators take it."""
+    if isinstance(seed, bool) or not isinstance(seed, SupportsIndex) or not -(2**63) <= index(seed) < 2**64:
+        raise OptionError(f"seed={seed!r}; a whole number from -2**63 to 2**64 - 1 is needed.")
+    return index(seed)
 
 
 def check_number(

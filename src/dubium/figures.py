@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from dubium.checks import check_number
-from dubium.errors import ImagesError
+from dubium.errors import ImagesError, OptionError
 from dubium.gaussian_kernel import fold_kernels
 from dubium.types import Images
 
@@ -45,7 +45,8 @@ def brightness(maps: Tensor) -> Float[np.ndarray, "H W"]:
 def brightest_value(maps: Tensor) -> float:
     """The value that is drawn brightest, as is anything above it."""
     array = maps.detach().float().cpu().numpy()
-    return max(float(np.quantile(array, 0.995)) or float(array.max()), 1e-12)
+    high = float(np.quantile(array, 0.995))
+    return max(high if high > 0 else float(array.max()), 1e-12)
 
 
 def smooth_map(maps: Float[Tensor, "H W"], smooth: float | int) -> Float[Tensor, "H W"]:
@@ -145,7 +146,12 @@ def explanation_figure(
     """
     from matplotlib.figure import Figure
 
-    x, names = shown_images(explanation, x), classes or explanation.class_names
+    check_number("most", most, whole=True)
+    x, names = shown_images(explanation, x), explanation.class_names if classes is None else classes
+    if names is not None and (not isinstance(names, Sequence) or len(names) != explanation.probs.shape[1]):
+        raise OptionError(
+            f"classes={names!r}; a list of names is needed, one for each of {explanation.probs.shape[1]} classes."
+        )
     kinds, rows = list(explanation.maps), max(1, min(len(x), most))
     figure = Figure(figsize=(2.6 * (1 + len(kinds)), 2.6 * rows), layout="constrained")
     axes = figure.subplots(rows, 1 + len(kinds), squeeze=False)
