@@ -106,7 +106,7 @@ def image_card(
     data = " ".join(f'data-{key}="{value:.6g}"' for key, value in numbers.items())
     titles = [(f'<p class="method">{escape(method)}</p>', found) for method, found in (methods or {}).items()]
     maps = "".join(title + maps_html(found, smooth) for title, found in titles or [("", row)])
-    words = votes_html(row, name) + scores_html(row.scores(), full_bar) + notes_html(row, methods or {"": row})
+    words = votes_html(row, name) + scores_html(row.scores(), full_bar) + card_notes_html(row, methods or {"": row})
     return card_html(row, prediction_html(row, name), maps, words, data)
 
 
@@ -199,7 +199,7 @@ def scores_html(scores: Mapping[str, float], full_bar: float, digits: int = 3) -
     return f'<div class="bars">{"".join(lines)}</div>'
 
 
-def notes_html(row: Row, methods: Mapping[str, Row]) -> str:
+def card_notes_html(row: Row, methods: Mapping[str, Row]) -> str:
     """Where each method says that the doubt lies, and what to do about it, in words.
 
     The regions are those of the epistemic map if there is one, or of the first.
