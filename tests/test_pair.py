@@ -63,6 +63,14 @@ def test_other_things_than_two_classes_are_refused(pair, unchecked):
         dubium.explain(ensemble(small_cnn), images(1), pair=pair, class_names=["ant", "bee", "cat", "dog"])
 
 
+def test_a_name_that_no_class_has_brings_near_ones(unchecked):
+    names = ["ant", "bee", "cat", "dog"]
+    with pytest.raises(errors.OptionError, match=r"'bea' is no class name. Did you mean 'bee'\?"):
+        dubium.explain(ensemble(small_cnn), images(1), pair=("ant", "bea"), class_names=names)
+    with pytest.raises(errors.OptionError, match=r"'x' is no class name. They are ant, bee, cat, dog\."):
+        dubium.explain(ensemble(small_cnn), images(1), pair=("ant", "x"), class_names=names)
+
+
 def test_classes_that_the_networks_do_not_have_are_refused():
     with pytest.raises(errors.OptionError, match="4 classes, numbered 0 to 3"):
         dubium.explain(ensemble(small_cnn), images(1), pair=(1, 4))

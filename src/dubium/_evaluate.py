@@ -1,6 +1,6 @@
 """`dubium.evaluate`: what the command `dubium evaluate` does, from Python."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -12,6 +12,7 @@ from dubium._explain import uncertainty
 from dubium.checks import check_kinds
 from dubium.choices import DEMO
 from dubium.data import Dataset, load
+from dubium.data.labels import match_labels
 from dubium.data.samples import as_dataset
 from dubium.errors import lookup
 from dubium.evaluation.methods import DEFAULTS, label_methods
@@ -19,8 +20,10 @@ from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
 from dubium.evaluation.protocols.evaluation import ignore_step
 from dubium.files import own_folder
 from dubium.networks.chosen_output import WithChosenOutput
+from dubium.networks.class_choice import check_class_names
 from dubium.networks.outputs import OutputChoice
-from dubium.posteriors import as_posterior, load_posterior
+from dubium.posteriors import as_posterior
+from dubium.posteriors.files.load import load_with_record
 from dubium.report.evaluation import write_evaluation_page
 from dubium.report.protocols import write_figures
 from dubium.types import Kind, Posterior
@@ -36,6 +39,7 @@ def evaluate(
     kinds: Iterable[Kind] | Kind = "epistemic",
     scale: str = "cpu",
     output: OutputChoice = None,
+    class_names: Sequence[str] | None = None,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
     **options: Any,
@@ -53,6 +57,8 @@ def evaluate(
         kinds: of uncertainty.
         scale: "smoke", "cpu" or "paper": how many images and steps, where `options` do not say.
         output: what of the networks' output are the logits, as for `explain`.
+        class_names: of the networks' classes, in their order, by which a folder's labels are found; those that were
+            saved with a posterior by default. Labels that cannot be matched are not used, and `notes` say so.
         seed: of everything that is drawn.
         progress: called with a sentence about what is being done.
         options: of the protocol, such as `images=50`.
@@ -66,19 +72,26 @@ def evaluate(
     ['edges', 'grad', 'local-contrast', 'random', 'smooth-random']
     """
     lookup("protocol", PROTOCOLS, protocol)
+    class_names = None if class_names is None else check_class_names(class_names)
     texts = lookup("scale", DEFAULTS, scale)
     images = load(data, PROTOCOLS[protocol].split) if isinstance(data, str | Path) else as_dataset(data)
     chosen = label_methods(texts if methods is None else methods, images.shape[0])
     networks: Posterior = ()
+    note = ""
     if PROTOCOLS[protocol].needs_posterior:
-        opened = load_posterior(posterior) if isinstance(posterior, str | Path) else as_posterior(posterior)
+        if isinstance(posterior, str | Path):
+            opened, record = load_with_record(posterior)
+            class_names = class_names or record.classes
+        else:
+            opened = as_posterior(posterior)
         networks = check_networks(opened, images, output)
+        images, note = match_to_networks(images, networks, class_names, protocol)
     name = str(posterior) if isinstance(posterior, str | Path) else ""
     with TemporaryDirectory() as temporary:
         folder = Path(temporary if out is None else out)
         evaluation = Evaluation(
             networks, images, chosen, check_kinds(kinds), folder, name,
-            seed=seed, other_data=other_images(data, images), on_step=progress or ignore_step,
+            seed=seed, other_data=other_images(data, images), on_step=progress or ignore_step, note=note,
         )  # fmt: skip
         with own_folder(folder):
             summary = run_protocol(protocol, evaluation, scale=scale, **options)
@@ -95,6 +108,15 @@ def check_networks(posterior: Posterior, data: Dataset, output: OutputChoice) ->
     with torch.no_grad():
         gives_logits = output is None and isinstance(next(iter(posterior))(x), Tensor)
     return posterior if gives_logits else WithChosenOutput(posterior, output)
+
+
+def match_to_networks(
+    data: Dataset, networks: Posterior, class_names: Sequence[str] | None, protocol: str
+) -> tuple[Dataset, str]:
+    """The images with labels that are the networks' classes, or without, and why; as they are where labels train."""
+    if protocol == "mitigation":
+        return data, ""
+    return match_labels(data, class_names, uncertainty(networks, data.batch([0])).probs.shape[1])
 
 
 def other_images(data: Any, images: Dataset) -> Dataset | None:

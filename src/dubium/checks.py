@@ -209,8 +209,8 @@ def count_text(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + "s" * (count != 1)
 
 
-def list_some(indices: list[int], most: int = 5) -> str:
-    return ", ".join(map(str, indices[:most])) + (", ..." if len(indices) > most else "")
+def list_some(items: Sequence[object], most: int = 5) -> str:
+    return ", ".join(map(str, items[:most])) + (", ..." if len(items) > most else "")
 
 
 def warn_user(message: str) -> None:

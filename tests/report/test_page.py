@@ -175,7 +175,7 @@ def test_votes_that_differ_by_rounding_alone_are_shown_once(out):
     row = next(iter(open_results(out / "a").rows(open_results(out / "a").explained)))
     rounded = replace(row, members=row.members + np.float32(1e-6))
     other = replace(row, members=1 - row.members)
-    cards = [comparison_card(row, one, ("a", "b"), str, 1.0) for one in (rounded, other)]
+    cards = [comparison_card(row, one, ("a", "b"), str, 1.0, {}) for one in (rounded, other)]
     assert [card.count('<div class="votes"') for card in cards] == [1, 2]
 
 

@@ -153,7 +153,8 @@ def check_logits(by_network: Sequence[Tensor], expected: int) -> Logits:
     for index, count in enumerate(class_counts):
         if count != class_counts[0]:
             raise PosteriorError(
-                f"Networks disagree about the classes: network 0 has {class_counts[0]}, network {index} has {count}."
+                f"Networks disagree about the classes: network 0 has {class_counts[0]}, network {index} has {count}. "
+                "Give networks that were trained for the same classes, in the same order; explain others on their own."
             )
     if len(by_network) != expected:
         raise PosteriorError(f"The posterior says it has {expected} networks, but gave {len(by_network)}.")

@@ -40,6 +40,7 @@ class SharedOptions:
     mean: o.Mean = None
     std: o.Std = None
     network_output: o.NetworkOutput = None
+    names: o.Names = None
     input_shape: o.InputShape = None
     fit: o.Fit = None
     resize: o.Resize = None
@@ -71,7 +72,7 @@ class SharedOptions:
 
 
 PREPARED = ("input_shape", "fit", "resize", "interpolation", "data_config")
-POSTERIOR_OPTIONS = ("run", "posterior", "weights", "mean", "std", "network_output", *PREPARED)
+POSTERIOR_OPTIONS = ("run", "posterior", "weights", "mean", "std", "network_output", "names", *PREPARED)
 
 
 def with_shared_options(command: Callable[..., None], *, run: bool = True) -> Callable[..., None]:
@@ -173,7 +174,7 @@ def open_evaluation(protocol: str, shared: SharedOptions) -> "Iterator[Evaluatio
 
 def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Evaluation":
     """Posterior, images and methods that the user named."""
-    from dubium._evaluate import check_networks, other_images
+    from dubium._evaluate import check_networks, match_to_networks, other_images
     from dubium.checks import check_kinds
     from dubium.errors import lookup
     from dubium.evaluation.methods import DEFAULTS, parse_methods
@@ -196,6 +197,8 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
         preprocessing = named_preprocessing(shared, named, images, opened, record)
         data = open_dataset(images, split, preprocessing)
         posterior = check_networks(opened, data, named.get("output"))
+        names = split_words([shared.names]) if shared.names else record.classes if record else None
+        data, running["note"] = match_to_networks(data, posterior, names, protocol)
     else:
         data = open_dataset(images, split)
     methods = parse_methods(method_texts(shared.methods) or texts, data.shape[0])

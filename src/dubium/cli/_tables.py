@@ -3,7 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -23,10 +23,10 @@ def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED
     from rich.console import Console
     from rich.table import Table
 
-    from dubium.run.store import class_name
+    from dubium.run.store import class_name, shown_path
 
     names: Sequence[str] | None = results.about["classes"]
-    named: Sequence[str] = results.about["settings"]["images"].get("files", ())
+    images = results.about["settings"]["images"]
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("image")
     table.add_column("says")
@@ -39,7 +39,7 @@ def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED
         label = "" if row.label is None else class_name(names, row.label)
         mark = "" if row.label is None else "green" if row.label == row.prediction else "red"
         table.add_row(
-            text_cell(f"#{row.id}" if row.path is None else shown_path(row.path, named)),
+            text_cell(f"#{row.id}" if row.path is None else shown_path(row.path, images)),
             text_cell(class_name(names, row.prediction)),
             f"{(sure := row.probs[row.prediction]):.{int(0 < sure < 0.01)}%}",
             text_cell(label, mark),
@@ -60,29 +60,26 @@ def votes_text(votes: Sequence[str]) -> str:
     return ", ".join(name + f" x{count}" * (count > 1) for name, count in Counter(votes).most_common())
 
 
-def shown_path(path: str, named: Sequence[str]) -> str:
-    """A file's path in the folder that was named, or its name alone."""
-    folders = (Path(folder).expanduser() for folder in named)
-    inside = (PurePath(path).relative_to(folder) for folder in folders if PurePath(path).is_relative_to(folder))
-    found = next((str(part) for part in inside if part.parts), "")
-    return found or PurePath(path).name
-
-
 def say_unused_labels(results: "Results") -> None:
-    """Say how folders that are called by numbers of classes become labels, where classes have no names."""
-    if results.about["classes"] is not None or "files" not in results.about["settings"]["images"]:
+    """Say how folders become labels where classes have no names: those called by numbers, or those of a dataset."""
+    from dubium.data.labels import list_names
+
+    if results.about["classes"] is not None:
         return
     folders, classes = set[str](), 0
     for row in results.rows(pictures=False):
-        folder = PurePath(row.path or "").parent.name
-        if not folder.isdecimal():
-            return
-        folders.add(folder)
+        folders.add(PurePath(row.path or "").parent.name)
         classes = len(row.probs)
     numbers = [str(number) for number in range(classes)]
     if folders and folders <= set(numbers):
-        shown = ",".join(numbers if len(numbers) <= MOST_LISTED else [*numbers[:3], "...", numbers[-1]])
+        shown = list_names(numbers)
         typer.echo(f"dubium: folders are called by numbers; --names {shown} takes them as labels.", err=True)
+    elif len(folders) > 1 and "dataset" in results.about["settings"]["images"]:
+        typer.echo(
+            f"dubium: labels are not used: {len(folders)} folders for {classes} classes; --names A,B,... says what the "
+            "networks' classes are called.",
+            err=True,
+        )
 
 
 def row_json(row: "Row") -> dict[str, Any]:
@@ -108,7 +105,8 @@ def say_size_taken(work: "Work") -> None:
     """Say the size of the networks' images, where it was taken from the images: another may give other predictions."""
     _, height, width = work.preprocessing.shape
     typer.echo(
-        f"dubium: images go in at their own size, {height} x {width} pixels; --input-shape says another.", err=True
+        f"dubium: images go in at their own size, {height} pixels high, {width} wide; --input-shape says another.",
+        err=True,
     )
 
 

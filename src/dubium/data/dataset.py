@@ -13,7 +13,8 @@ class Dataset:
     """Images and what is known about them.
 
     `images` are uint8 from 0 to 255, or float32 from 0 to 1; `labels` index `classes`. `split` is "all" where the
-    source knows no train and test.
+    source knows no train and test. `by_folder` says that labels count a folder's subfolders in the order of their
+    names, which may not be the order of a network's classes.
 
     >>> bytes_of_images, labels = torch.zeros(3, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 0])
     >>> data = Dataset(bytes_of_images, labels, ("cat", "dog"), "mine", "all")
@@ -26,6 +27,7 @@ class Dataset:
     classes: tuple[str, ...]
     name: str
     split: str
+    by_folder: bool = False
 
     def __len__(self) -> int:
         return len(self.images)

@@ -7,12 +7,23 @@ from torch import Tensor
 
 from dubium.data.dataset import Dataset
 from dubium.data.fit import Preprocessing
-from dubium.data.image_files import SUFFIXES, byte_pixels, check_name, is_wide, open_image, read_image
+from dubium.data.image_files import SUFFIXES, byte_pixels, check_name, is_wide, open_image, read_image, size_text
 from dubium.errors import DataNotFoundError, FileFormatError, ImagesError
 
 
 def read_folder(folder: Path, split: str, preprocessing: Preprocessing | None = None) -> Dataset:
     """The images below `folder`, or below `folder/train` and `folder/test` where those exist; a class per subfolder."""
+    groups, classes, split = list_folder(folder, split)
+    files = [file for group in groups for file in group]
+    labels = torch.tensor([label for label, group in enumerate(groups) for _ in group]) if classes else None
+    return Dataset(read_images(files, preprocessing), labels, classes, str(folder), split, by_folder=bool(classes))
+
+
+def list_folder(folder: Path, split: str) -> tuple[list[list[Path]], tuple[str, ...], str]:
+    """The image files of each class, the names of the classes, and the split: "all" where there is but one.
+
+    A flat folder has one list of files and no classes.
+    """
     inner = folder / split
     if not inner.is_dir():
         if any((folder / other).is_dir() for other in ("train", "test")):
@@ -27,8 +38,7 @@ def read_folder(folder: Path, split: str, preprocessing: Preprocessing | None = 
         raise DataNotFoundError(f"{inner} has no images. Known kinds: {', '.join(sorted(SUFFIXES))}.")
     for path in (*classes, *files):
         check_name(path)
-    labels = torch.tensor([label for label, group in enumerate(groups) for _ in group]) if classes else None
-    return Dataset(read_images(files, preprocessing), labels, tuple(path.name for path in classes), str(folder), split)
+    return groups, tuple(path.name for path in classes), split
 
 
 def read_images(files: list[Path], preprocessing: Preprocessing | None = None) -> Tensor:
@@ -44,8 +54,9 @@ def read_images(files: list[Path], preprocessing: Preprocessing | None = None) -
             raise FileFormatError(f"{file} has more than 8 bits a pixel ({image.mode}); convert it to 8 bits first.")
         if image.size != images[0].size:
             raise ImagesError(
-                f"The images differ in size: {files[0]} is {images[0].size}, {file} is not. Bring them to one size "
-                "first, or name the networks' (--input-shape 3,224,224 on the command line: channels, height, width)."
+                f"The images differ in size ({files[0]}: {size_text((images[0].height, images[0].width))}, {file}: "
+                f"{size_text((image.height, image.width))}). Bring them to one size first, or name the networks' "
+                "(--input-shape 3,224,224 on the command line: channels, height, width)."
             )
     mode = "L" if all(image.mode == "L" for image in images) else "RGB"
     return torch.stack([byte_pixels(image.convert(mode)) for image in images])

@@ -133,6 +133,15 @@ def image_size(path: Path | str) -> tuple[int, int] | None:
         return None
 
 
+def size_text(size: tuple[int, int]) -> str:
+    """Height and width in words, since people and programs write them in either order.
+
+    >>> size_text((95, 189))
+    '95 pixels high, 189 wide'
+    """
+    return f"{size[0]} pixels high, {size[1]} wide"
+
+
 def check_pixels(opened: Image.Image, name: str, most: int) -> None:
     """Refuse an image whose header announces more pixels than are read, in all or in a tile of a TIFF file."""
     if max(opened.size) > SIDE:

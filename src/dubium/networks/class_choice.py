@@ -1,6 +1,7 @@
 """Two classes that a user asks about, and what the classes are called."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from operator import index
 from typing import SupportsIndex
 
@@ -16,6 +17,13 @@ def check_pair(pair: object, names: Sequence[str] | None = None) -> Pair:
     """The numbers of two classes, which may be given by their names."""
     classes = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else [pair]
     class_ids = {name: number for number, name in enumerate(names or ())}
+    for item in classes if names else ():
+        if isinstance(item, str) and item not in class_ids:
+            near = get_close_matches(item, list(class_ids), n=3)
+            hint = (
+                f"Did you mean {' or '.join(map(repr, near))}?" if near else f"They are {list_some(list(class_ids))}."
+            )
+            raise OptionError(f"pair={pair!r}; two different classes are needed, and {item!r} is no class name. {hint}")
     items = [class_ids.get(item, item) if isinstance(item, str) else item for item in classes]
     numbers = [index(item) for item in items if isinstance(item, SupportsIndex) and not isinstance(item, bool)]
     if len(classes) != 2 or len(numbers) != 2 or numbers[0] == numbers[1] or min(numbers) < 0:

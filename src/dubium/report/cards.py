@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
-from pathlib import PurePath
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from dubium.report.pictures import (
 )
 from dubium.run.row import Row, regions_of_row
 from dubium.run.signed import lowering_row
+from dubium.run.store import shown_path
 from dubium.types import KINDS
 
 Namer = Callable[[int], str]
@@ -93,11 +94,18 @@ def image_key(row: Row) -> ImageKey:
 
 
 def image_card(
-    row: Row, name: Namer, full_bar: float, *, smooth: float = 0.0, methods: Mapping[str, Row] | None = None
+    row: Row,
+    name: Namer,
+    full_bar: float,
+    images: Mapping[str, Any],
+    *,
+    smooth: float = 0.0,
+    methods: Mapping[str, Row] | None = None,
 ) -> str:
     """The card of one image.
 
     Args:
+        images: of the run's settings, which name the folders.
         full_bar: the score that fills a bar, in nats.
         smooth: blur the maps by so many pixels.
         methods: the same image under several methods, by name, instead of the row's maps alone.
@@ -107,17 +115,17 @@ def image_card(
     titles = [(f'<p class="method">{escape(method)}</p>', found) for method, found in (methods or {}).items()]
     maps = "".join(title + maps_html(found, smooth) for title, found in titles or [("", row)])
     words = votes_html(row, name) + scores_html(row.scores(), full_bar) + card_notes_html(row, methods or {"": row})
-    return card_html(row, prediction_html(row, name), maps, words, data)
+    return card_html(row, prediction_html(row, name), maps, words, images, data)
 
 
-def card_html(row: Row, title: str, maps: str, words: str, data: str = "") -> str:
+def card_html(row: Row, title: str, maps: str, words: str, images: Mapping[str, Any], data: str = "") -> str:
     """A card around the maps of an image and what is said about it; its id is what an address can end with.
 
-    Below the title it says where the image comes from, its file's name or its number, as a link to send to others.
+    Below the title it says where the image comes from, its path in the folder or its number, as a link to send.
     """
     wrong = " wrong" * (row.label is not None and row.label != row.prediction)
     origin = "" if row.path is None else f' title="{escape(row.path)}"'
-    text = f"#{row.id}" if row.path is None else escape(PurePath(row.path).name)
+    text = f"#{row.id}" if row.path is None else escape(shown_path(row.path, images))
     return (
         f'<article class="card{wrong}" id="image-{row.id}" style="--image:url({data_url(picture(row_image(row)))})" '
         f'{data}><header><h3>{title}</h3><small{origin}><a href="#image-{row.id}">{text}</a></small></header>'

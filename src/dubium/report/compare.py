@@ -1,10 +1,11 @@
 """Two runs over the same images, side by side on one page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from html import escape
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -82,14 +83,14 @@ def compare_results(
     kind = first.about["settings"]["kinds"][0]
     ranks = first.ranks(kind, gallery) if first.explained else {}
     waiting = {image_key(row): row for row in first.rows(first.explained) if row.id in ranks and image_key(row) in both}
-    name = partial(class_name, first.about["classes"])
+    name, images = partial(class_name, first.about["classes"]), first.about["settings"]["images"]
     most = max((max(a.total, b.total) for a, b in common), default=1.0) or 1.0
     cards, alike = dict[int, str](), dict[str, list[float]]({kind: [] for kind in KINDS})
     for row in second.rows(second.explained):
         other = waiting.pop(image_key(row), None)
         if other is None:
             continue
-        cards[ranks[other.id]] = comparison_card(other, row, names, name, most)
+        cards[ranks[other.id]] = comparison_card(other, row, names, name, most, images)
         finer = max(other.coarse_size(), row.coarse_size())
         one, two = other.maps(finer), row.maps(finer)
         for shared in one.keys() & two.keys():
@@ -168,7 +169,9 @@ def accuracy_panel(names: tuple[str, str], summaries: tuple[RunSummary, RunSumma
     return panel_html("Right answers", "Share of the labelled images.", horizontal_bars(rows, "Right answers", "total"))
 
 
-def comparison_card(a: Row, b: Row, names: tuple[str, str], name: Callable[[int], str], most: float) -> str:
+def comparison_card(
+    a: Row, b: Row, names: tuple[str, str], name: Callable[[int], str], most: float, images: Mapping[str, Any]
+) -> str:
     """One image: each side's maps in a line, and the votes below, once if they are the same."""
     same = a.members.shape == b.members.shape and bool(np.allclose(a.members, b.members, atol=ROUNDING))
     sides = []
@@ -185,4 +188,4 @@ def comparison_card(a: Row, b: Row, names: tuple[str, str], name: Callable[[int]
     below = votes_html(a, name) + scores_html(a.scores(), most) if same else ""
     predictions = " / ".join(dict.fromkeys(name(row.prediction) for row in (a, b)))
     title = prediction_html(a, name) if same else escape(predictions)
-    return card_html(a, title, f'<div class="pair">{"".join(sides)}</div>', below)
+    return card_html(a, title, f'<div class="pair">{"".join(sides)}</div>', below, images)

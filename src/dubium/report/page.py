@@ -94,7 +94,12 @@ def run_page(
             both = None if other is None else {methods[0]: row, methods[-1]: other}
             try:
                 cards[ranks[row.id]] = image_card(
-                    row, name, full_bar, smooth=smooth, methods=both if both and len(both) > 1 else None
+                    row,
+                    name,
+                    full_bar,
+                    settings["images"],
+                    smooth=smooth,
+                    methods=both if both and len(both) > 1 else None,
                 )
             except FileFormatError as error:
                 raise FileFormatError(

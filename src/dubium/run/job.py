@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from dubium._explain import explain, uncertainty
 from dubium.advice import advise
 from dubium.data.fit import place_map, to_size
-from dubium.errors import FileFormatError, OptionError
+from dubium.data.labels import check_name_count
+from dubium.errors import FileFormatError
 from dubium.executor import EventListener
 from dubium.explanation import Explanation
 from dubium.figures import picture
@@ -82,7 +83,7 @@ def batch_rows(work: Work, job: ShardJob, start: int, shard: ShardWriter, progre
     rows: dict[int, Row] = {}
     for group in groups.values():
         inputs = torch.stack([x for x, _ in group]).to(work.settings.device, work.dtype)
-        if start == 0 and not rows and job.action == "explain" and work.settings.classes is not None:
+        if start == 0 and not rows and job.action == "explain" and work.about["classes"] is not None:
             check_names(work, explain_batch(work, "score", inputs[:1], progress, 0.0))  # before maps take their time
         explanation = explain_batch(work, job.action, inputs, progress, float(start + len(rows)))
         check_names(work, explanation)
@@ -94,9 +95,8 @@ def batch_rows(work: Work, job: ShardJob, start: int, shard: ShardWriter, progre
 
 def check_names(work: Work, explanation: Explanation) -> None:
     """Refuse names of classes that are not as many as the networks' classes."""
-    names, classes = work.about["classes"], explanation.probs.shape[1]
-    if names is not None and len(names) != classes:
-        raise OptionError(f"There are {len(names)} names of classes for {classes} classes; give one for each.")
+    if work.about["classes"] is not None:
+        check_name_count(work.about["classes"], explanation.probs.shape[1])
 
 
 def read_input(work: Work, index: int, *, with_thumbnail: bool) -> tuple[Float[Tensor, "C H W"], dict[str, Any]]:

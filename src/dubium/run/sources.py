@@ -11,14 +11,15 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from dubium.choices import DEMO
 from dubium.data import SOURCES, load
 from dubium.data.dataset import Dataset
 from dubium.data.fit import Preprocessing
-from dubium.data.folder import read_folder
+from dubium.data.folder import list_folder, read_folder
 from dubium.data.image_files import find_images, image_size, read_image
+from dubium.data.labels import match_labels
 from dubium.data.load import SPLITS
 from dubium.data.samples import as_dataset, read_sample, read_samples
-from dubium.errors import OptionError
 from dubium.fingerprint import dataset_fingerprint
 from dubium.posteriors.files.architecture import import_path
 
@@ -70,10 +71,14 @@ class DatasetImages:
 
 @dataclass(frozen=True)
 class FileImages:
-    """Image files; a file's folder is its class where the folder is called like one."""
+    """Image files; a file's folder is its class where the folder is called like one.
+
+    `folders` are those of a dataset that has one for each of its classes.
+    """
 
     paths: Sequence[Path]
     classes: Sequence[str] = ()
+    folders: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -135,15 +140,22 @@ def open_dataset(images: Mapping[str, Any], split: str = "test", preprocessing: 
         preprocessing: how its images are brought to the networks' size; a folder's may then differ in theirs.
     """
     if "factory" not in images and preprocessing is not None:
-        before, _, after = images["dataset"].rpartition(":")
-        name, part = (before, after) if before and after in SPLITS else (images["dataset"], split)
-        if name not in SOURCES and Path(name).expanduser().is_dir():
-            return read_folder(Path(name).expanduser(), part, preprocessing)
+        folder, part = dataset_folder(images["dataset"], split)
+        if folder is not None:
+            return read_folder(folder, part, preprocessing)
     data = as_dataset(import_data(images["factory"])) if "factory" in images else load(images["dataset"], split)
     if preprocessing is None:
         return data
     prepared = [preprocessing.network_input(data.batch([index])[0]) for index in range(len(data))]
     return replace(data, images=torch.stack(prepared))
+
+
+def dataset_folder(named: str, split: str = "test") -> tuple[Path | None, str]:
+    """The folder that a dataset's name, with or without its split, is the path of, and the split; None for others."""
+    before, _, after = named.rpartition(":")
+    name, split = (before, after) if before and after in SPLITS else (named, split)
+    folder = Path(name).expanduser()
+    return (folder if name not in (*SOURCES, DEMO) and folder.is_dir() else None), split
 
 
 def import_data(path: str) -> Any:
@@ -159,28 +171,21 @@ def source_of(data: Any) -> ImageSource:
 
 
 def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tuple[ImageSource, tuple[str, ...] | None]:
-    """The images that settings name, and the class names, which a dataset may know where the posterior does not."""
-    if "factory" in images:
-        return source_of(import_data(images["factory"])), None if classes is None else tuple(classes)
-    if "dataset" in images:
-        dataset = load(images["dataset"])
-        if classes is not None and tuple(classes) != dataset.classes:
-            dataset = renumber_labels(dataset, classes)
-        return DatasetImages(dataset), tuple(classes or dataset.classes) or None
+    """The images that settings name, and the class names, which a dataset may know where the posterior does not.
+
+    Whether a folder's own names are those of the classes, `name_by_folders` says.
+    """
     known = None if classes is None else tuple(classes)
+    if "factory" in images:
+        return source_of(import_data(images["factory"])), known
+    if "dataset" in images:
+        folder, split = dataset_folder(images["dataset"])
+        if folder is not None:
+            groups, folders, _ = list_folder(folder, split)
+            return FileImages([file for group in groups for file in group], known or (), folders), known
+        dataset = load(images["dataset"])
+        if known is not None:
+            return DatasetImages(match_labels(dataset, known, len(known))[0]), known
+        is_named = dataset.name in (*SOURCES, DEMO)  # numbers in a file are no names: some classes may be missing
+        return DatasetImages(dataset), dataset.classes if is_named else None
     return FileImages(find_images(images["files"]), known or ()), known
-
-
-def renumber_labels(dataset: Dataset, classes: Sequence[str]) -> Dataset:
-    """The dataset with labels that index the posterior's classes, where the dataset numbers them differently."""
-    if dataset.labels is None:
-        return dataset
-    if len(dataset.classes) > len(classes):
-        raise OptionError(
-            f"The posterior knows {len(classes)} classes, {dataset.name} has {len(dataset.classes)}: "
-            "were these networks trained for these images?"
-        )
-    if not set(dataset.classes) <= set(classes):
-        return dataset
-    order = dataset.labels.new_tensor([list(classes).index(name) for name in dataset.classes])
-    return Dataset(dataset.images, order[dataset.labels], tuple(classes), dataset.name, dataset.split)

@@ -1,11 +1,13 @@
 """The results of a run: a folder of shards, read one row or one row group at a time."""
 
 import heapq
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
+from dubium.data.load import SPLITS
 from dubium.errors import DataNotFoundError
 from dubium.run.row import Array as Array
 from dubium.run.row import Row as Row
@@ -84,6 +86,19 @@ def has_results(folder: Path | str) -> bool:
 def class_name(names: Sequence[str] | None, index: int) -> str:
     """A class by its name, or else its number."""
     return str(names[index]) if names and index < len(names) else str(index)
+
+
+def shown_path(path: str, images: Mapping[str, Any]) -> str:
+    """A file's path in the folder that was named, or its name alone; `images` is that of `Settings`.
+
+    >>> shown_path("photos/1/13.png", {"files": ["photos"]}), shown_path("photos/1/13.png", {"dataset": "photos:test"})
+    ('1/13.png', '1/13.png')
+    """
+    dataset = str(images.get("dataset", ""))
+    named = [*images.get("files", ()), dataset, *(dataset.removesuffix(f":{split}") for split in SPLITS)]
+    folders = [os.path.expanduser(folder) for folder in named if folder]
+    inside = (PurePath(path).relative_to(folder) for folder in folders if PurePath(path).is_relative_to(folder))
+    return next((str(part) for part in inside if part.parts), "") or PurePath(path).name
 
 
 def open_results(folder: Path | str) -> Results:

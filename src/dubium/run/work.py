@@ -1,6 +1,7 @@
 """The networks and images that settings name, opened, and the facts about them that are stored with the results."""
 
-from collections.abc import Iterator, Mapping
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -10,20 +11,24 @@ from typing import Any
 import torch
 from torch import nn
 
+from dubium._explain import uncertainty
 from dubium._methods import choose_method
 from dubium.choices import BILINEAR, STRETCH
 from dubium.data.fit import Preprocessing
+from dubium.data.image_files import size_text
+from dubium.data.labels import match_labels
 from dubium.data.samples import GIVEN
-from dubium.errors import OptionError, PosteriorTypeError
+from dubium.errors import FileFormatError, OptionError, PosteriorTypeError
 from dubium.fingerprint import method_fingerprint, posterior_digest
 from dubium.models import Normalized, load_vae
 from dubium.models.normalized import Normalise
+from dubium.networks.outputs import OutputChoice
 from dubium.posteriors import Record, as_posterior, load_weights
 from dubium.posteriors.files.architecture import import_path
 from dubium.posteriors.files.load import load_with_record, posterior_folder
 from dubium.run.data_config import prepared_config
 from dubium.run.settings import Settings
-from dubium.run.sources import ImageSource, open_source
+from dubium.run.sources import DatasetImages, FileImages, ImageSource, open_source
 from dubium.types import Posterior
 
 Shape = tuple[int | None, int | None, int | None]
@@ -68,6 +73,8 @@ def open_work(settings: Settings, source: ImageSource | None = None, posterior: 
     if size_taken:
         height, width = common_size(source)
     shape = channels, height, width
+    preprocessing = make_preprocessing(settings, shape)
+    source, classes = name_by_folders(source, classes, posterior, preprocessing, settings.posterior.get("output"))
     if settings.top != 0:
         choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
     about = {
@@ -80,7 +87,46 @@ def open_work(settings: Settings, source: ImageSource | None = None, posterior: 
         "input_shape": list(shape),
         "size_taken": size_taken,
     }
-    return Work(settings, posterior, source, make_preprocessing(settings, shape), dtype, options, about)
+    return Work(settings, posterior, source, preprocessing, dtype, options, about)
+
+
+def name_by_folders(
+    source: ImageSource,
+    classes: Sequence[str] | None,
+    posterior: Posterior,
+    preprocessing: Preprocessing,
+    output: OutputChoice,
+) -> tuple[ImageSource, tuple[str, ...] | None]:
+    """Source and class names: those of a dataset's folders, where no others are known and they are as many as classes.
+
+    Labels of the source index these names; there are none without names. The networks see one image for it.
+    """
+    known = None if classes is None else tuple(classes)
+    dataset = source.dataset if isinstance(source, DatasetImages) and source.dataset.by_folder else None
+    folders = source.folders if isinstance(source, FileImages) else dataset.classes if dataset else ()
+    if not folders:
+        return source, known
+    if known is None and class_count(source, posterior, preprocessing, output) in (len(folders), None):
+        known = folders
+    if dataset is None:
+        return replace(source, classes=known or ()), known  # type: ignore[type-var]  # it is `FileImages`
+    matched = replace(dataset, labels=None) if known is None else match_labels(dataset, known, len(known))[0]
+    return DatasetImages(matched), known
+
+
+def class_count(
+    source: ImageSource, posterior: Posterior, preprocessing: Preprocessing, output: OutputChoice
+) -> int | None:
+    """How many classes the networks have, by the first image that can be read; None if there is none."""
+    for index in range(len(source)):
+        try:
+            x = preprocessing.network_input(source.read(index).image)[None]
+        except (FileFormatError, OSError):
+            continue
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what they say comes with the first batch
+            return uncertainty(posterior, x.to(weight_dtype(posterior)), output=output).probs.shape[1]
+    return None
 
 
 def resolve_data_config(settings: Settings, posterior: Posterior) -> Settings:
@@ -173,7 +219,7 @@ def common_size(source: ImageSource) -> tuple[int | None, int | None]:
         if len(sizes) > 1:
             (a, first), (b, second) = sizes.items()
             raise OptionError(
-                f"The images differ in size ({first}: {a[0]} x {a[1]}, {second}: {b[0]} x {b[1]}), and it is not known "
+                f"The images differ in size ({first}: {size_text(a)}, {second}: {size_text(b)}), and it is not known "
                 "which size the networks were trained with. Say it: --input-shape 3,224,224 (channels, height, width; "
                 "input_shape=(3, 224, 224) in Python). Images are then brought to it as --fit says."
             )

@@ -25,6 +25,7 @@ from dubium.run.store import Row, class_name, open_results
 from dubium.run.work import (
     input_shape,
     make_preprocessing,
+    name_by_folders,
     open_options,
     open_posterior,
     resolve_data_config,
@@ -83,6 +84,8 @@ def open_posterior_session(posterior: Mapping[str, Any], images: Mapping[str, An
     source, classes = open_source(images, classes) if images else (None, classes)
     channels, height, width = settings.input_shape or input_shape(networks, record)
     preprocessing = make_preprocessing(settings, (channels, height, width))
+    if source is not None:
+        source, classes = name_by_folders(source, classes, networks, preprocessing, posterior.get("output"))
     return Session(
         networks, preprocessing, classes, readable_items(source), options=open_options(settings),
         output=posterior.get("output"),
@@ -253,6 +256,8 @@ def blur_top_pixels(
 def with_images(session: Session, images: Mapping[str, Any]) -> Session:
     """The same session with other images to pick from."""
     source, classes = open_source(images, session.classes)
+    if session.posterior is not None:
+        source, classes = name_by_folders(source, classes, session.posterior, session.preprocessing, session.output)
     return replace(session, pictures=readable_items(source), classes=classes)
 
 

@@ -45,6 +45,7 @@ class Evaluation:
     executor: Executor = in_turn  # where parts of the work are done
     map_folder: Path | None = None  # maps that several evaluations of the same posterior share
     protocol: Mapping[str, Any] = field(default_factory=dict)  # its name and version
+    note: str = ""  # about the labels, for people
 
     def settings(self) -> dict[str, Any]:
         """What the shards of a folder depend on, besides the protocol's options."""

@@ -102,10 +102,14 @@ def stored_architecture(described: object, file: str) -> dict[str, Any]:
         path = described["path"]
         raise OptionError(
             f"{file} was saved from an architecture of yours, {path!r}, and code is never imported because a file says "
-            f"so. If you trust it, pass architecture={path!r}, or a function that builds the network."
+            f"so. If you trust it, name it, or a function that builds the network: --posterior {path} on the command "
+            f"line; in Python, pass architecture={path!r}."
         )
     if described is None:
-        raise OptionError(f"{file} does not say what its networks are. Pass architecture='package.module:factory'.")
+        raise OptionError(
+            f"{file} does not say what its networks are. Name the function that builds one: --posterior module:factory "
+            "on the command line, architecture='module:factory' in Python."
+        )
     name = described.get("name") if isinstance(described, Mapping) else None
     if not isinstance(described, Mapping) or not isinstance(name, str) or name not in ARCHITECTURES:
         raise FileFormatError(

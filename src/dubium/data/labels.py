@@ -1,0 +1,69 @@
+"""Labels of a dataset as numbers of the networks' classes."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from dubium.choices import DATASETS, DEMO
+from dubium.data.dataset import Dataset
+from dubium.errors import OptionError
+
+SHOWN = 10  # names in a message
+
+
+def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tuple[Dataset, str]:
+    """The dataset with labels that are numbers of the networks' classes, or else without labels, and a note why.
+
+    Labels are matched by names where both sides have them. Without names of the networks' classes, a dataset's classes
+    are taken to be the networks' if they are as many. Labels that came as numbers are numbers of classes.
+
+    Args:
+        names: of the networks' classes, if they are known.
+        count: how many classes the networks have.
+
+    >>> import torch
+    >>> data = Dataset(torch.zeros(2, 1, 1, 1), torch.tensor([0, 1]), ("cat", "dog"), "pets", "all", by_folder=True)
+    >>> match_labels(data, ["bird", "cat", "dog"], 3)[0].labels
+    tensor([1, 2])
+    """
+    if names is not None:
+        check_name_count(names, count)
+    if data.labels is None:
+        return data, ""
+    came_as_numbers = not data.by_folder and data.classes == tuple(map(str, range(len(data.classes))))
+    has_names = data.by_folder or data.name in (*DATASETS, DEMO) or not came_as_numbers
+    if names is not None and has_names and set(data.classes) <= set(names):
+        order = data.labels.new_tensor([list(names).index(name) for name in data.classes])
+        return replace(data, labels=order[data.labels], classes=tuple(names), by_folder=False), ""
+    if came_as_numbers:
+        if not len(data.labels) or int(data.labels.max()) < count:
+            return data, ""
+        why = f"{data.name} has labels up to {int(data.labels.max())}"
+    elif names is None:
+        if len(data.classes) == count:
+            return data, ""
+        why = f"{data.name} has {len(data.classes)} classes ({list_names(data.classes)})"
+    else:
+        strange = [name for name in data.classes if name not in names]
+        why = f"{data.name} has {list_names(strange)}, which the networks' classes ({list_names(names)}) are not called"
+    numbers = [str(number) for number in range(count)]
+    called = list_names(numbers) if set(data.classes) <= set(numbers) else "A,B,..."
+    note = (
+        f"Labels are not used: {why}, the networks have {count} classes. Say what these are called, in their order: "
+        f"--names {called}, or class_names= in Python."
+    )
+    return replace(data, labels=None, classes=()), note
+
+
+def check_name_count(names: Sequence[str], count: int) -> None:
+    """Refuse names of classes that are not as many as the networks' classes."""
+    if len(names) != count:
+        raise OptionError(
+            f"There are {len(names)} names of classes for {count} classes ({list_names(names)}); give one for each, in "
+            f"the order of the networks' outputs: --names {list_names([str(number) for number in range(count)])}, or "
+            "class_names= in Python."
+        )
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Names separated by commas; of many, the first and the last."""
+    return ",".join(names if len(names) <= SHOWN else [*names[:3], "...", names[-1]])
