@@ -156,7 +156,7 @@ def shorten(name: str, most: int = 27) -> str:
     """A name that fits beside a bar: its beginning and its end, where the values of options are.
 
     >>> shorten("local-contrast"), shorten("captum.attr:Occlusion:sliding_window_shapes=[1,4,4]")
-    ('local-contrast', 'captum.attr:O…apes=[1,4,4]')
+    ('local-contrast', 'captum.attr:O…hapes=[1,4,4]')
     """
     start = most // 2
     return name if len(name) <= most else f"{name[:start]}…{name[len(name) - (most - start - 1) :]}"
