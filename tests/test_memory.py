@@ -4,8 +4,12 @@ import subprocess
 import sys
 
 import pytest
+from torch import nn
 
 import dubium
+from dubium.attribution._measure import images_per_pass
+from dubium.posteriors.stack import Stack
+from tests.networks import images
 
 SCRIPT = """
 import resource, sys, warnings
@@ -180,3 +184,25 @@ def test_a_refusal_keeps_to_the_limit_itself(method, code):
     assert "needs at least" in said
     assert ("memory='" in said) == (code == "plain")
     assert float(grown) < 64
+
+
+def test_few_images_are_measured_unless_they_are_tiny():
+    x, seen = images(8, 3, size=32), []
+    wide = nn.Sequential(nn.Conv2d(3, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)).eval()
+    wide.register_forward_hook(lambda *_: seen.append(1))
+    assert images_per_pass(Stack([wide] * 5), x[:1], None, 2**30) == 1
+    assert images_per_pass(wide, x[:4], None, 2**30) == 4
+    assert not seen
+    images_per_pass(Stack([wide] * 5), x[:4], None, 2**30)  # five networks: might be a thousand megabytes
+    images_per_pass(wide, x[:4], None, 2**28)
+    assert len(seen) == 5 + 1
+
+
+def test_a_call_does_not_import_the_compiler_of_torch():
+    call = (
+        "import sys, torch, dubium; from dubium.models import cnn\n"
+        "for method in ('ua-backprop', 'grad', 'auto'): dubium.explain([cnn().eval()], torch.rand(40, 1, 28, 28), "
+        "kinds='total', method=method)\n"
+        "print('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", call], capture_output=True, text=True, check=True).stdout == "False\n"

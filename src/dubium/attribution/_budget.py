@@ -19,6 +19,7 @@ from dubium.types import Images
 CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk of a small network has so many bytes, of a large one so many rows
 KEPT_DIVISOR = 4  # a quarter of the memory is for graphs of forward passes that are kept until their maps are wanted
 FEW_IMAGES = 8  # of ten classes: about FAST_ROWS, which any network takes at once
+UNMEASURED_DIVISOR = 64  # of the memory: what they may take by FIRST_PASS_FACTOR, which WideResNets exceed ten times
 FORWARD_IMAGES = 64  # in a forward pass without a graph
 FEATURE_FACTOR = (
     128  # a forward pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
@@ -26,7 +27,7 @@ FEATURE_FACTOR = (
 FIRST_PASS_FACTOR = 2 * FEATURE_FACTOR  # with a graph, as the checks of a first pass keep it
 TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
 NEGLIGIBLE = 16 * 2**20  # bytes that are not counted: below, a limit is a matter of speed alone
-BACKWARD_FEATURES = 7  # of the widest layer, alive at once in a backward pass: gradients, copies, a layer's workspace
+BACKWARD_FEATURES = 8  # of the widest layer, alive at once in a backward pass: gradients, copies, a layer's workspace
 IMPLICIT_FEATURES = 12  # the same, where the widest operation has an implicit bias
 FORWARD_FEATURES = 4  # of the widest layer, alive at once in a forward pass without a graph
 

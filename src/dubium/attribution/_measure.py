@@ -22,8 +22,8 @@ from dubium.attribution._budget import (
     FORWARD_FEATURES,
     FORWARD_IMAGES,
     IMPLICIT_FEATURES,
-    KEPT_DIVISOR,
     NEGLIGIBLE,
+    UNMEASURED_DIVISOR,
     Cost,
     is_large,
     refuse_memory,
@@ -56,10 +56,10 @@ def copy_without_values(network: nn.Module) -> nn.Module:
 def images_per_pass(network: nn.Module, x: Images, target: Target | None, memory: int) -> int:
     """Images whose pass, with all targets' gradients, keeps to memory and cache.
 
-    So few and small images that they do in any network are not measured.
+    Few small images are not measured: they do even in a network that holds ten times as much as wide ones do.
     """
     networks = len(network.networks) if isinstance(network, Stack) else 1
-    is_few = len(x) <= FEW_IMAGES and networks * FIRST_PASS_FACTOR * x.nbytes <= memory // KEPT_DIVISOR
+    is_few = len(x) <= FEW_IMAGES and networks * FIRST_PASS_FACTOR * x.nbytes <= memory // UNMEASURED_DIVISOR
     if not is_large(x) and (is_few or len(x) == 1):
         return max(1, len(x))
     return measure_cost(network, x, target).chunks(len(x), memory)[0]
@@ -96,6 +96,11 @@ class OutputSizes(TorchDispatchMode):
 
     An operation that may have an implicit bias has it in memory, too, and forward mode needs copies for it.
     """
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Torch would import its compiler, 90 MiB, to keep it out of here; networks run uncompiled anyway."""
+        return False
 
     def __init__(self, image: Float[Tensor, "B ..."], check: "Callable[[OutputSizes], None]") -> None:
         super().__init__()
