@@ -32,6 +32,7 @@ def test_an_example_runs(path, tmp_path):
     if missing:
         pytest.skip(f"{', '.join(missing)} not installed")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    environment["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ.get("PATH", "")])  # `dubium`
     command = [sys.executable, "-c", RUN, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment)
     assert done.returncode == 0, done.stderr

@@ -83,13 +83,15 @@ def train(
 
     settings: dict[str, Any] = {
         "posterior": kind, "members": members, "scale": scale, "seed": seed, "jobs": jobs, "threads": threads,
-        "device": device_for(engine, device), "changes": changes,
+        "changes": changes,
     }  # fmt: skip
     if estimate:
-        print_estimate(estimate_training(*plan_training(dataset, **settings), jobs=jobs))
+        here = device_for("local", device)
+        print_estimate(estimate_training(*plan_training(dataset, **settings, device=here), jobs=jobs))
         return
     with executor_for(engine, address, threads) as executor, training_bars() as report:
-        record = train_posterior(dataset, folder, **settings, report=report, spread=executor)
+        there = device_for(engine, device)  # a cluster must have been joined to be asked for its GPUs
+        record = train_posterior(dataset, folder, **settings, device=there, report=report, spread=executor)
     print(f"{folder}: {describe_training(record)}")
 
 
