@@ -34,7 +34,7 @@ def make_bench(folder, place, name):
     """Run the command twice; it must agree with itself."""
     folder, found = Path(folder), []
     for turn in ("first", "second"):
-        out = folder / "whole" / f"{name}-{turn}"
+        out = folder / "whole" / turn / name  # a page names its folder
         shutil.rmtree(out, ignore_errors=True)
         code, said, seconds = run(name, place, out)
         assert code == 0, said
@@ -88,11 +88,11 @@ def small_disk(bench, rng):
     if not mount(disk, f"size={kilobytes}k"):
         return None, {"not possible here": 1}
     try:
-        code, said, _ = run(bench.name, bench.place, disk / "out", log=bench.folder / "words.log")
+        code, said, _ = run(bench.name, bench.place, disk / bench.name, log=bench.folder / "words.log")
         if code not in USERS or "Traceback" in said:
             return f"exit code {code} on {kilobytes} kB: {said[-400:]}", {}
         subprocess.run(["mount", "-o", "remount,size=64m", str(disk)], check=True)
-        return finish(bench, disk / "out", log=bench.folder / "words.log"), {"refused": code == 2}
+        return finish(bench, disk / bench.name, log=bench.folder / "words.log"), {"refused": code == 2}
     finally:
         subprocess.run(["umount", str(disk)], check=True)
 
@@ -104,7 +104,7 @@ def read_only(bench, _rng):
     if not mount(disk, "ro"):
         return None, {"not possible here": 1}
     try:
-        code, said, _ = run(bench.name, bench.place, disk / "out", log=bench.folder / "words.log")
+        code, said, _ = run(bench.name, bench.place, disk / bench.name, log=bench.folder / "words.log")
     finally:
         subprocess.run(["umount", str(disk)], check=True)
     return (None if code == 2 and "Read-only file system" in said else f"exit code {code}: {said[-400:]}"), {}
