@@ -290,7 +290,7 @@ def test_networks_come_back_as_they_were_after_a_failure(method, cheap):
         networks = [nn.Sequential(*small_cnn()[:5], Fails(allowed), *small_cnn()[5:]).eval() for _ in range(2)]
         before = state_of(networks)
         with pytest.raises(RuntimeError, match="broken on purpose"):
-            dubium.explain(networks, images(2), method=method, **cheap(method))
+            dubium.explain(networks, images(9), method=method, **cheap(method))
         assert_same_state(before, state_of(networks))
 
 

@@ -34,7 +34,9 @@ def photos(folder, sizes):
 
 def test_images_of_different_sizes_are_refused_where_the_networks_size_is_not_known(tmp_path, fully_convolutional):
     images = photos(tmp_path / "photos", [(12, 10), (20, 10)])
-    with pytest.raises(OptionError, match=r"(?s)0.png: 10 x 12, .*1.png: 10 x 20.*--input-shape"):
+    with pytest.raises(
+        OptionError, match=r"(?s)0.png: 10 pixels high, 12 wide, .*1.png: 10 pixels high, 20 wide.*--input-shape"
+    ):
         open_work(Settings({"given": "2 networks"}, images), posterior=fully_convolutional)
     work = open_work(Settings({"given": ""}, images, input_shape=(3, 8, 9)), posterior=fully_convolutional)
     assert work.preprocessing.shape == (3, 8, 9)

@@ -137,11 +137,14 @@ def read_groups(file: Path, columns: Sequence[str] | None) -> Iterator[pa.Table]
     """The row groups of a shard that have rows, one at a time: pages verified, values checked."""
     try:
         with open_regular_file(file, most=LARGEST) as source:
-            check_layout(open_parquet(source), SCHEMA)
-            parquet = open_parquet(source, read_dictionary=[*TEXT_COLUMNS, REGION_KINDS])
+            layout = open_parquet(source)
+            check_layout(layout, SCHEMA)
+            there = layout.schema_arrow.names  # a shard of an older format has fewer columns
+            texts = [name for name in (*TEXT_COLUMNS, REGION_KINDS) if name.partition(".")[0] in there]
+            parquet = open_parquet(source, read_dictionary=texts)
             for group in range(parquet.num_row_groups):
-                there = [name for name in parquet.schema_arrow.names if columns is None or name in columns]
-                table = parquet.read_row_group(group, columns=there, use_threads=False)  # a group is small
+                wanted = [name for name in there if columns is None or name in columns]
+                table = parquet.read_row_group(group, columns=wanted, use_threads=False)  # a group is small
                 table = expand_texts(table)
                 check_rows(table)
                 if len(table):
