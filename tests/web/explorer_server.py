@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from tests import piles
@@ -95,7 +96,9 @@ def explorer(folder, *, end=signal.SIGINT, images=4):
     piles.arrays(folder / "images.npz", count=images)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TMPDIR": str(temporary)}
     command = [*START, "serve", "posterior", "--dataset", "images.npz", "--no-browser", "--port", str(port)]
-    with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    hear_ctrl_c = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # which a shell's background ignores
+    pipes = {"stdout": subprocess.PIPE, "text": True, "preexec_fn": hear_ctrl_c}
+    with subprocess.Popen(command, cwd=folder, env=environment, **pipes) as process:
         try:
             said = process.stdout.readline()
             assert f"http://127.0.0.1:{port}" in said, said
