@@ -81,7 +81,7 @@ def run_page(
     settings, skipped, explained = results.about["settings"], results.skipped(), results.explained_count()
     ranking, name = settings["kinds"][0], partial(class_name, results.about["classes"])
     methods = [run.about["settings"]["method"] for run in (results, beside) if run is not None]
-    summary, mean, cards = summarise_results(results), MeanMap(), dict[int, str]()
+    summary, mean, cards = summarise_results(results), MeanMap(methods[0]), dict[int, str]()
     ranks = results.ranks(ranking, gallery) if results.explained else {}
     full_bar = max((max(table["total"]) for table in results.columns(["total"], results.explained)), default=0) or log(
         2

@@ -94,8 +94,9 @@ def count_predictions(summary: RunSummary, table: dict[str, list[Any]], probs: N
 
 @dataclass
 class MeanMap:
-    """Sums of maps by kind, and of how many images; maps of other sizes are brought to the first one's."""
+    """Sums of a method's maps by kind, and of how many images; maps of other sizes are brought to the first one's."""
 
+    method: str
     sums: dict[str, Array] = field(default_factory=dict)
     count: int = 0
 
@@ -133,7 +134,7 @@ def summary_panels(summary: RunSummary, mean: MeanMap, name: Callable[[int], str
             colours = map_colours(torch.from_numpy(np.asarray(total / mean.count, np.float32)))
             stage = stage_html(total.shape, img_element(colours, f"Mean {kind} map of {mean.count} images"))
             figures += f"<figure>{stage}<figcaption>{kind}</figcaption></figure>"
-        text = f"Where the doubt lies on average over {mean.count:,} explained images; each on a scale of its own."
+        text = f"Where {mean.method} sees the doubt on average over {mean.count:,} images; each on a scale of its own."
         found.append(
             panel_html("Mean maps", text, f'<div class="means" style="--columns:{len(mean.sums)}">{figures}</div>')
         )
