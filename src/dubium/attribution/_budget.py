@@ -19,7 +19,7 @@ from dubium.types import Images
 CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk of a small network has so many bytes, of a large one so many rows
 KEPT_DIVISOR = 4  # a quarter of the memory is for graphs of forward passes that are kept until their maps are wanted
 FEW_IMAGES = 8  # of ten classes: about FAST_ROWS, which any network takes at once
-UNMEASURED_DIVISOR = 64  # of the memory: what they may take by FIRST_PASS_FACTOR, which WideResNets exceed ten times
+UNMEASURED_DIVISOR = 64  # a 64th of the memory: what they may take, by FIRST_PASS_FACTOR, if they are not measured
 FORWARD_IMAGES = 64  # in a forward pass without a graph
 FEATURE_FACTOR = (
     128  # a forward pass of one image holds at most so many times the image's bytes: wide layers hold 40 times

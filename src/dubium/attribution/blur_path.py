@@ -100,7 +100,7 @@ def sum_of_terms(
 def rises(lines: Lines, net: int | float = 0) -> Maps:
     """The mean of the lines' positive parts. The same with `-lines` is what lowers the targets.
 
-    With `net`, the mean of what is above so many times the mean fall around it; without, where nothing is.
+    With `net`, the mean of what is above so many times the mean fall around it; where nothing is, as without `net`.
     """
     positive = lines.clamp_min(0)
     if net:
