@@ -1,5 +1,5 @@
-"""The networks of a posterior, borrowed for one call: their logits, checked on the first pass, and handed back as they
-were."""
+"""The networks of a posterior, borrowed for one call and handed back as they were: copies where autograd needs them,
+parameters frozen, logits as output."""
 
 import sys
 import threading
@@ -7,42 +7,23 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
 from weakref import ref
 
 import torch
 from torch import Tensor, nn
-from torch.jit import ScriptModule
 
-from dubium.attribution._autograd.nodes import graph_nodes
 from dubium.attribution._budget import keep_freed_memory
-from dubium.attribution._measure import repeat_pass
 from dubium.checks import check_network, check_posterior
-from dubium.errors import DubiumError, NetworkError
-from dubium.networks.class_choice import Pair, check_class_count, select_pair
-from dubium.networks.cut_gradients import CutWatch, warn_of_cut
-from dubium.networks.outputs import CONVERSIONS, OutputChoice, check_output_choice, take_network_logits
-from dubium.networks.refusals import (
-    refuse_cut_off,
-    refuse_mixed_images,
-    refuse_output,
-    refuse_probabilities,
-    refuse_random,
-)
+from dubium.errors import NetworkError
+from dubium.networks.class_choice import Pair
+from dubium.networks.logits_network import FirstPasses, LogitsNetwork, LogitsRequest
+from dubium.networks.outputs import OutputChoice, check_output_choice
 from dubium.posteriors.adapters import as_posterior
 from dubium.types import Images, Kind, Posterior
 
 ONE_CALL = threading.RLock()
 """Calls from several threads take turns: hooks and frozen parameters belong to networks that they may share, and
 torch's random numbers, by which some posteriors are drawn, to all."""
-
-ROUNDING = 1e-4  # of the largest logit: smaller differences between two passes are rounding
-
-UNSEEN = "operations that are not seen"
-"""Stands among the nodes of a network that has such, as of a function that torch.jit has compiled."""
-
-NAMED_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
-"""What a network may raise about images that it cannot take."""
 
 
 @contextmanager
@@ -107,35 +88,6 @@ def copy_network(network: nn.Module, index: int) -> nn.Module:
         ) from error
 
 
-@dataclass(frozen=True)
-class LogitsRequest:
-    """What a call asks of a posterior's networks.
-
-    Args:
-        images: all images of the call, for comparisons and messages.
-        output: which part of a network's output the logits are.
-        pair: two classes, if the networks are to return the logits of these alone.
-        needs_gradients: whether the logits must have a gradient at the image.
-        class_names: of all classes, if they are to be compared with the logits.
-    """
-
-    images: Images
-    output: OutputChoice
-    pair: Pair | None
-    needs_gradients: bool
-    class_names: Sequence[str] | None = None
-
-
-@dataclass
-class FirstPasses:
-    """What the first forward pass of each network has shown."""
-
-    checked: set[int] = field(default_factory=set)  # indices of networks that have had theirs
-    returns_logits: set[int] = field(default_factory=set)  # indices of networks whose output is the logits, no more
-    structures: set[tuple[type, ...]] = field(default_factory=set)  # module classes of networks that were compared
-    operations: dict[int, set[str]] = field(default_factory=dict)  # autograd's nodes, of one network a structure
-
-
 @dataclass
 class BorrowedNetworks:
     """A posterior's networks with logits as output and frozen parameters, without what torch.compile wrapped around.
@@ -167,131 +119,3 @@ class BorrowedNetworks:
                     parameter.requires_grad_(False)
             is_plain = index in self.first_passes.returns_logits
             yield module if is_plain else LogitsNetwork(module, index, self.request, self.first_passes)
-
-
-class LogitsNetwork(nn.Module):
-    """The logits of a network, whose layers and parameters it shows under their own names.
-
-    The first pass is checked, inside of `forward`, so that it serves for logits and maps as well: whether the output is
-    logits, whether it is random, whether it depends on the image, and on that image alone.
-    """
-
-    network: nn.Module
-    index: int
-    request: LogitsRequest
-    first_passes: FirstPasses
-
-    def __init__(self, network: nn.Module, index: int, request: LogitsRequest, first_passes: FirstPasses) -> None:
-        super().__init__()
-        self.__dict__.update(network=network, index=index, request=request, first_passes=first_passes, training=False)
-        if not isinstance(network, ScriptModule):
-            self.__dict__.update({name: getattr(network, name) for name in ("_modules", "_parameters", "_buffers")})
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(self.__dict__["network"], name)
-
-    def named_modules(self, *args: Any, **kwargs: Any) -> Iterator[tuple[str, nn.Module]]:
-        """The modules of the network; this one is among them only if it computes something of the output."""
-        output = self.request.output
-        computes = output in CONVERSIONS if isinstance(output, str) else callable(output)
-        if computes or self.request.pair:
-            yield from super().named_modules(*args, **kwargs)
-        else:
-            yield from self.network.named_modules(*args, **kwargs)
-
-    def forward(self, x: Tensor) -> Tensor:
-        if self.index in self.first_passes.checked or x.is_meta:  # without values nothing can be checked
-            logits = self.logits(x)
-        elif not self.request.needs_gradients or x.requires_grad:
-            logits = self.check_first_pass(x)
-        else:  # a graph is built for the first image alone
-            with torch.enable_grad():
-                logits = self.check_first_pass(x[:1].clone().requires_grad_()).detach()
-            logits = torch.cat([logits, self.logits(x[1:])]) if len(x) > 1 else logits
-        self.first_passes.checked.add(self.index)
-        return logits if self.request.pair is None else select_pair(logits, self.request.pair)
-
-    def logits(self, x: Tensor) -> Tensor:
-        """The requested part of the output, logits (B, K). Exceptions of the network name it as a `NetworkError`."""
-        output_choice = self.request.output
-        try:
-            output: Any = self.network(x)
-            if output_choice is None and self.request.pair is None and isinstance(output, Tensor):
-                if len(x) == 1 and output.ndim == 1:  # `squeeze` in the network has taken the batch, too
-                    output = output[None]
-                elif len(x) == 1:
-                    self.first_passes.returns_logits.add(self.index)
-            else:
-                output = take_network_logits(output, output_choice, len(x), self.index)
-        except (DubiumError, torch.OutOfMemoryError):
-            raise
-        except NAMED_ERRORS as error:
-            shape = tuple(self.request.images.shape)
-            raise NetworkError(
-                f"Network {self.index} cannot take images of shape {shape}: {type(error).__name__}: {error}"
-            ) from error
-        is_matrix = isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(x)
-        if not is_matrix or not output.is_floating_point() or output.shape[1] < 2:
-            refuse_output(output, self.index, len(x))
-        logits: Tensor = output
-        return logits
-
-    def check_first_pass(self, x: Tensor) -> Tensor:
-        """The logits of x, in a pass during which everything is watched that would make maps silently wrong."""
-        structure = tuple([type(module) for module in self.network.modules()])
-        is_new = structure not in self.first_passes.structures
-        has_own_code = not all(layer.__module__.startswith("torch.nn.") for layer in structure)
-        watch = CutWatch(x) if x.requires_grad and has_own_code and is_new else None
-        states = random_states(x)
-        with watch or nullcontext():
-            logits = self.logits(x.clone())
-        with torch.no_grad(), repeat_pass():
-            if any(not torch.equal(*pair) for pair in zip(states, random_states(x), strict=True)):
-                self.check_is_fixed(x, logits)
-            if is_new and (has_own_code or len(self.request.images) > 1):
-                self.check_first_image(x, logits)
-            sums_to_one = bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)
-        if self.request.class_names is not None:
-            check_class_count(self.request.class_names, logits.shape[1], self.request.pair)
-        if sums_to_one and not callable(self.request.output):
-            refuse_probabilities(self.index)
-        if x.requires_grad and not logits.requires_grad:
-            refuse_cut_off(self.index)
-        if watch is not None:
-            if watch.found:
-                with repeat_pass():
-                    warn_of_cut(self.network, x, self.index)
-            names = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
-            sees_all = watch.sees_all and watch.has_seen([logits])
-            self.first_passes.operations[self.index] = names if sees_all else {*names, UNSEEN}
-        self.first_passes.structures.add(structure)
-        return logits
-
-    def check_first_image(self, x: Tensor, logits: Tensor) -> None:
-        """Whether the first image has the same logits in a batch of another size.
-
-        Random numbers of NumPy, or of a generator that the network has, move no state of torch: they show here, too.
-        """
-        neighbour = self.request.images[-1:] if len(self.request.images) > 1 else x[:0]
-        again = self.logits(x[:1].clone() if len(x) > 1 else torch.cat([x, neighbour]))
-        if len(x) and logits_differ(logits[0], again[0]):
-            self.check_is_fixed(x, logits)
-            refuse_mixed_images(self.index)
-
-    def check_is_fixed(self, x: Tensor, logits: Tensor) -> None:
-        """Whether the network gives the same logits of x again."""
-        if logits_differ(logits, self.logits(x.clone())):
-            refuse_random(self.index)
-
-
-def logits_differ(logits: Tensor, again: Tensor) -> bool:
-    """Whether they differ by more than rounding."""
-    return bool((logits - again).abs().max() > ROUNDING * logits.abs().max())
-
-
-def random_states(x: Tensor) -> list[Tensor]:
-    """The states of torch's random generators: the processor's, and that of x's device."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(x.device)] if x.is_cuda else [])]
