@@ -478,7 +478,7 @@ def test_a_normalisation_that_not_all_of_the_image_takes_is_a_layer_like_any_oth
 def test_modules_that_permute_are_followed():
     """A convolution behind them has its channels first, and a dense layer between them last."""
     network = ODD["modules that permute"]().eval().requires_grad_(False)
-    biases = FullGradPass(network, torch.rand(2, 3, 16, 16), spatial=True).biases
+    biases = FullGradPass(network, torch.rand(2, 3, 16, 16), only_spatial=True).biases
     layouts = [bias.layout for bias in biases if not bias.implicit]
     block = [CHANNELS_FIRST, CHANNELS_LAST, CHANNELS_LAST]  # a convolution, two dense layers
     assert layouts == [CHANNELS_FIRST, *block, *block, CHANNELS_FIRST]

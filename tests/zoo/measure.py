@@ -106,7 +106,7 @@ def placed_share(network: nn.Module, x: Tensor) -> float:
     """The share of the absolute terms that has a place in the image."""
     with borrow_networks([network], x) as (networks, x), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        (one,) = [FullGradPass(own, x, spatial=False) for own in networks]
+        (one,) = [FullGradPass(own, x, only_spatial=False) for own in networks]
         sums = torch.zeros(2, dtype=torch.float64)
         for terms in bias_terms([one], ALL_LOGITS, absolute_sums, DEFAULT_MEMORY):
             sums += torch.stack([*terms]).double().sum(0)

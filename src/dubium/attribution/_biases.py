@@ -37,7 +37,7 @@ class Bias:
     implicit: bool
 
 
-class Standardised(NamedTuple):
+class NormaliseCall(NamedTuple):
     """An execution of a `Normalise` layer."""
 
     layer: Normalise
@@ -49,16 +49,16 @@ class Standardised(NamedTuple):
 class RecordedBiases:
     """The biases of a forward pass, in order of execution, and where in the graph each acts.
 
-    With `spatial`, only those that have a place in the image; otherwise all, and the pass is of one image.
+    With `only_spatial`, only those that have a place in the image; otherwise all, and the pass is of one image.
     """
 
     layouts: Layouts
-    spatial: bool
+    only_spatial: bool
     terms: list[tuple[GradientEdge, Bias]] = field(default_factory=list)
-    standardised: list[Standardised] = field(default_factory=list)
+    normalise_calls: list[NormaliseCall] = field(default_factory=list)
 
     def is_wanted(self, out: Tensor) -> bool:
-        return is_continuous(out) and (not self.spatial or self.layouts.find(out) is not None)
+        return is_continuous(out) and (not self.only_spatial or self.layouts.find(out) is not None)
 
     def add(self, out: Tensor, value: Tensor, *, last: bool = False) -> None:
         """A bias that acts at a tensor of the graph: of its channels, or of its shape."""
@@ -66,7 +66,7 @@ class RecordedBiases:
             self.layouts.channels_last[id(out)] = out
         if out.requires_grad and is_continuous(out):
             layout, implicit = self.layouts.find(out), value.shape == out.shape
-            if layout is not None or not self.spatial:
+            if layout is not None or not self.only_spatial:
                 self.terms.append((get_gradient_edge(out), Bias(value, -1 if last else 1, layout, implicit)))
 
     def add_known(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
@@ -74,7 +74,7 @@ class RecordedBiases:
         dense, has_channels = isinstance(layer, nn.Linear), isinstance(layer, (*LINEAR_LAYERS, _BatchNorm))
         if isinstance(layer, Normalise):
             if out.requires_grad and len(out) == self.layouts.images:
-                self.standardised.append(Standardised(layer, args[0], out))
+                self.normalise_calls.append(NormaliseCall(layer, args[0], out))
         else:
             self.layouts.follow(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
         if has_channels:
@@ -90,43 +90,43 @@ class RecordedBiases:
         If every path from x leads through equal `Normalise` layers, however deep in wrappers, the input is their
         output. Otherwise it is x, and a `Normalise` layer has an ordinary bias.
         """
-        if not self.standardised or not self._begins_standardised(leaf, output):
+        if not self.normalise_calls or not self._begins_with_normalise(leaf, output):
             shifts = [
-                (get_gradient_edge(s.out), Bias(s.layer.shift(s.input), 1, CHANNELS_FIRST, False))
-                for s in self.standardised
+                (get_gradient_edge(call.out), Bias(call.layer.shift(call.input), 1, CHANNELS_FIRST, False))
+                for call in self.normalise_calls
             ]
             return [(get_gradient_edge(leaf), Bias(leaf.detach(), 1, CHANNELS_FIRST, True)), *shifts, *self.terms]
-        if len(self.standardised) == 1:
-            out = self.standardised[0].out
+        if len(self.normalise_calls) == 1:
+            out = self.normalise_calls[0].out
             return [(get_gradient_edge(out), Bias(out.detach(), 1, CHANNELS_FIRST, True)), *self.terms]
         # of several networks: gradients meet at the image, where the factor 1 / std is in them already
-        centred = leaf.detach() - self.standardised[0].layer.mean
+        centred = leaf.detach() - self.normalise_calls[0].layer.mean
         return [(get_gradient_edge(leaf), Bias(centred, 1, CHANNELS_FIRST, True)), *self.terms]
 
-    def _begins_standardised(self, leaf: Images, output: Any) -> bool:
-        first = self.standardised[0].layer
+    def _begins_with_normalise(self, leaf: Images, output: Any) -> bool:
+        first = self.normalise_calls[0].layer
         if not isinstance(output, Tensor) or not all(
-            first.is_like(s.layer) and is_copy(s.input, leaf) for s in self.standardised
+            first.is_like(call.layer) and is_copy(call.input, leaf) for call in self.normalise_calls
         ):
             return False
-        return not leads_around(output, leaf, [s.out for s in self.standardised])
+        return not leads_around(output, leaf, [call.out for call in self.normalise_calls])
 
 
 @contextmanager
-def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator[RecordedBiases]:
+def record_biases(network: nn.Module, images: int, *, only_spatial: bool) -> Iterator[RecordedBiases]:
     """Within the block, a forward pass of the network records each bias with the place of its gradient.
 
     Layers whose function is known, and innermost modules of any kind, have one bias each. What happens outside of them
     is recorded operation by operation.
     """
-    recorded = RecordedBiases(Layouts(images), spatial)
-    closed, has_operations = closed_layers(network)
+    recorded = RecordedBiases(Layouts(images), only_spatial)
+    leaves, has_operations = leaf_modules(network)
     operations = (
         OperationRecorder(recorded.is_wanted, recorded.add, recorded.layouts.follow) if has_operations else None
     )
     implicit = ImplicitBiases(recorded)
     handles: list[RemovableHandle] = []
-    for layer, has_known_bias in closed.items():  # next to the layer: a user's hooks are operations before and after
+    for layer, has_known_bias in leaves.items():  # next to the layer: a user's hooks are operations before and after
         if operations is not None:
             handles.append(layer.register_forward_pre_hook(operations.pause))
             handles.append(layer.register_forward_hook(operations.resume, prepend=True))
@@ -146,7 +146,7 @@ def record_biases(network: nn.Module, images: int, *, spatial: bool) -> Iterator
             handle.remove()
 
 
-def closed_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
+def leaf_modules(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     """The modules that count as one function each, with whether their bias is known, and whether a forward pass may
     compute anything outside of them.
 
@@ -155,7 +155,7 @@ def closed_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     images to, or nothing would be seen of one that is written with functions alone. What is inside a convolution (a
     weight's parametrization) is no layer. A Sequential computes nothing between its layers.
     """
-    closed: dict[nn.Module, bool] = {}
+    leaves: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
     has_operations, waiting, seen, whole = False, [network], {network}, {network}
     while waiting:
@@ -169,13 +169,13 @@ def closed_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
         if not children and (module not in whole or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
             is_ours = type(module) in (Normalise, FixedDropout)  # once more, the latter would have another mask
-            closed[module] = is_linear or is_homogeneous or is_ours
+            leaves[module] = is_linear or is_homogeneous or is_ours
         else:
             has_operations = has_operations or base is not nn.Sequential
         fresh = [child for child in children if child not in seen]
         seen.update(fresh)
         waiting += reversed(fresh)
-    return closed, has_operations
+    return leaves, has_operations
 
 
 def inner_networks(wrapper: nn.Module) -> list[nn.Module]:

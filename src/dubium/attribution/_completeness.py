@@ -28,7 +28,7 @@ def warn_if_incomplete(networks: Posterior, operations: Mapping[int, Collection[
     for index, network in enumerate(networks if others and len(x) else ()):
         if index not in others:
             continue
-        recorded = FullGradPass(network, x[:1], spatial=False)
+        recorded = FullGradPass(network, x[:1], only_spatial=False)
         classes = recorded.output.shape[1]
         class_ids = torch.arange(0, classes, max(1, classes // LOGITS), device=x.device)[:LOGITS]
         gap = float(relative_gap(recorded, LogitTarget(class_ids), memory).median())
@@ -47,7 +47,7 @@ def fullgrad_gap(network: nn.Module, x: Images, *, memory: int = DEFAULT_MEMORY)
 
     Image by image: then every term is that image's, whatever the network does to the batch.
     """
-    passes = (FullGradPass(network, image[None], spatial=False) for image in x)
+    passes = (FullGradPass(network, image[None], only_spatial=False) for image in x)
     return torch.cat([relative_gap(recorded, ALL_LOGITS, memory) for recorded in passes])
 
 

@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._target import target_part
+from dubium.attribution._target import target_for_images
 from dubium.types import Images, Maps, Target
 
 
 def count_targets(network: nn.Module, x: Images, target: Target) -> int:
     """T, from the first image."""
-    return target_part(target, slice(1))(network(x[:1].clone())).shape[1]
+    return target_for_images(target, slice(1))(network(x[:1].clone())).shape[1]
 
 
 def repeat_for_targets(maps: Float[Tensor, "B H W"], network: nn.Module, x: Images, target: Target) -> Maps:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from dubium.attribution._context import Context
 from dubium.attribution._measure import forward_batch_size, measure_cost
-from dubium.attribution._target import target_part
+from dubium.attribution._target import target_for_images
 from dubium.checks import check_number, list_some
 from dubium.errors import DubiumError, OptionError, OutputError
 from dubium.types import Attribution, Images, Target
@@ -73,7 +73,7 @@ def counterfactuals(
         ) -> tuple[Float[Tensor, " rows"], Codes]:
             def value(z: Codes) -> Float[Tensor, " rows"]:
                 changed = vae.decode(z)
-                scores = target_part(target, image[rows])(network(changed.clone()))
+                scores = target_for_images(target, image[rows])(network(changed.clone()))
                 change: Tensor = (changed - x[image[rows]]).abs().flatten(1).mean(1)
                 return scores.gather(1, which[rows, None])[:, 0] + change
 

@@ -19,21 +19,21 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from dubium.attribution._autograd.autograd_backward import AutogradBackward, Reduction
 from dubium.attribution._autograd.nodes import (
+    BackwardNode,
     MissingAttributeError,
     Node,
     OutputInfo,
-    Step,
     call_batched,
     graph_signature,
-    make_step,
+    nodes_between,
+    read_node,
     silence_fallback_warnings,
-    steps_between,
 )
 from dubium.attribution._autograd.rules import RULES, Rule, stack_networks
 from dubium.attribution._budget import targets_at_once
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._measure import images_per_pass
-from dubium.attribution._target import target_part
+from dubium.attribution._target import target_for_images
 from dubium.errors import NetworkError
 from dubium.types import Images, Scores, Target
 
@@ -60,7 +60,7 @@ def split_images(x: Images, target: Target, size: int) -> Iterator[tuple[Images,
     """`size` images at a time, with their part of the target."""
     for start in range(0, len(x), size):
         images = slice(start, start + size)
-        yield x[images], target_part(target, images)
+        yield x[images], target_for_images(target, images)
 
 
 def forward_with_graph(network: nn.Module, x: Images, target: Target | None = None) -> tuple[Images, Any]:
@@ -130,9 +130,9 @@ class Backward:
     def __init__(
         self, outputs: Sequence[Tensor], wanted: Sequence[Sequence[GradientEdge]], reductions: Sequence[Reduction]
     ) -> None:
-        graphs, signatures = list[list[Step]](), set[Any]()
+        graphs, signatures = list[list[BackwardNode]](), set[Any]()
         for output, edges in zip(outputs, wanted, strict=True):
-            graphs.append(steps_between(output.grad_fn, {edge.node for edge in edges}))
+            graphs.append(nodes_between(output.grad_fn, {edge.node for edge in edges}))
             if len(outputs) > 1:
                 signatures.add(graph_signature(graphs[-1], edges))
         if len(signatures) > 1:
@@ -141,18 +141,21 @@ class Backward:
         self.wanted_at: dict[Node, list[int]] = defaultdict(list)
         for index, edge in enumerate(self.wanted):
             self.wanted_at[edge.node].append(index)
-        self.rules: list[tuple[Sequence[Step], Rule | None]] = []
-        for steps in zip(*graphs, strict=True):
-            has_rule = bool(steps[0].edges) and steps[0].is_readable and steps[0].name in RULES
-            self.rules.append((steps, RULES[steps[0].name](steps) if has_rule else None))
-        self.has_rules = all(rule is not None for steps, rule in self.rules if steps[0].edges)
+        self.rules: list[tuple[Sequence[BackwardNode], Rule | None]] = []
+        for nodes in zip(*graphs, strict=True):  # the same node in the graph of each network
+            has_rule = bool(nodes[0].edges) and nodes[0].is_readable and nodes[0].name in RULES
+            self.rules.append((nodes, RULES[nodes[0].name](nodes) if has_rule else None))
+        self.has_rules = all(rule is not None for nodes, rule in self.rules if nodes[0].edges)
         self.input_infos = {
-            s.node: [b.outputs[e.output] for e, b in zip(s.edges, s.producers, strict=True)] for s in graphs[0]
+            node.autograd_node: [
+                producer.outputs[edge.output] for edge, producer in zip(node.edges, node.producers, strict=True)
+            ]
+            for node in graphs[0]
         }
-        self.largest_output = max((math.prod(info.shape) for step in graphs[0] for info in step.outputs), default=1)
-        for step in chain(*graphs):  # links both ways are rings, and would keep the graph until Python collects them
-            step.consumers.clear()
-            step.producers.clear()
+        self.largest_output = max((math.prod(info.shape) for node in graphs[0] for info in node.outputs), default=1)
+        for node in chain(*graphs):  # links both ways are rings, and would keep the graph until Python collects them
+            node.consumers.clear()
+            node.producers.clear()
 
     @torch.no_grad()
     def __call__(self, cotangents: Tensor) -> list[Tensor]:
@@ -161,16 +164,16 @@ class Backward:
         at[self.output.node][self.output.output_nr] = cotangents
         reduced: dict[int, Tensor] = {}
         with nullcontext() if self.has_rules else silence_fallback_warnings():
-            for steps, rule in self.rules:
-                node, edges = steps[0].node, steps[0].edges
-                gradients, infos = at.pop(node), self.input_infos[node]
-                for index in self.wanted_at.get(node, ()):
+            for nodes, rule in self.rules:
+                autograd_node, edges = nodes[0].autograd_node, nodes[0].edges
+                gradients, infos = at.pop(autograd_node), self.input_infos[autograd_node]
+                for index in self.wanted_at.get(autograd_node, ()):
                     output_nr = self.wanted[index].output_nr
                     if output_nr in gradients:
                         reduced[index] = self.reductions[index](gradients[output_nr])
                 if not edges:
                     continue
-                at_inputs = autograd_gradients(steps, infos, gradients) if rule is None else rule(gradients[0])
+                at_inputs = autograd_gradients(nodes, infos, gradients) if rule is None else rule(gradients[0])
                 for (_, producer, output_nr), info, gradient in zip(edges, infos, at_inputs, strict=True):
                     at_producer = at[producer]
                     if gradient.shape[2:] != info.shape:  # the node had broadcast its input
@@ -181,7 +184,7 @@ class Backward:
                     at_producer[output_nr] = gradient if is_first else at_producer[output_nr] + gradient
         for index, edge in enumerate(self.wanted):
             if index not in reduced:  # no way leads there
-                zeros = make_step(edge.node, [], True).outputs[edge.output_nr].zeros(*cotangents.shape[:2])
+                zeros = read_node(edge.node, [], True).outputs[edge.output_nr].zeros(*cotangents.shape[:2])
                 reduced[index] = self.reductions[index](zeros)
         return [reduced[index] for index in range(len(self.wanted))]
 
@@ -193,13 +196,15 @@ def sum_to_shape(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
     return gradient.sum_to_size(*gradient.shape[:2], *shape)
 
 
-def autograd_gradients(steps: Sequence[Step], infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:
+def autograd_gradients(
+    nodes: Sequence[BackwardNode], infos: Sequence[OutputInfo], gradients: Gradients
+) -> list[Tensor]:
     """What autograd does at the node, in one network after the other: all targets at once where the node allows it."""
-    one_by_one = steps[0].name in ONE_BY_ONE or steps[0].is_python  # vmap knows not what Python does
+    one_by_one = nodes[0].name in ONE_BY_ONE or nodes[0].is_python  # vmap knows not what Python does
     by_network = []
-    for s, step in enumerate(steps):
+    for s, node in enumerate(nodes):
         one_network = {output_nr: gradient[:, s] for output_nr, gradient in gradients.items()}
-        backward = partial(call_node, step, infos)
+        backward = partial(call_node, node, infos)
         try:
             by_network.append((target_by_target if one_by_one else call_batched)(backward, one_network))
         except (RuntimeError, NotImplementedError):  # no batching rule, ...
@@ -209,21 +214,23 @@ def autograd_gradients(steps: Sequence[Step], infos: Sequence[OutputInfo], gradi
                 raise
             except (RuntimeError, NotImplementedError) as error:
                 raise NetworkError(
-                    f"Autograd cannot differentiate an operation of the networks ({step.name}): {error}. If its "
+                    f"Autograd cannot differentiate an operation of the networks ({node.name}): {error}. If its "
                     "gradient is not wanted, detach its input."
                 ) from error
     return [stack_networks(gradient, 1) for gradient in zip(*by_network, strict=True)]
 
 
-def call_node(step: Step, infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:
+def call_node(node: BackwardNode, infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:
     """The gradients at the inputs that lead on, by autograd itself, for one target of one network."""
-    if step.is_python:  # it is given zeros where no gradient comes, as autograd does it
-        outputs = enumerate(step.outputs)
-        returned = step.node.apply(*[gradients[nr] if nr in gradients else info.zeros() for nr, info in outputs])
+    if node.is_python:  # it is given zeros where no gradient comes, as autograd does it
+        outputs = enumerate(node.outputs)
+        returned = node.autograd_node.apply(
+            *[gradients[nr] if nr in gradients else info.zeros() for nr, info in outputs]
+        )
     else:
-        returned = step.node(*[gradients.get(nr) for nr in range(len(step.outputs))])
+        returned = node.autograd_node(*[gradients.get(nr) for nr in range(len(node.outputs))])
     returned = returned if isinstance(returned, tuple) else (returned,)
-    at_inputs = [returned[argument] for argument in step.arguments]
+    at_inputs = [returned[argument] for argument in node.arguments]
     return [info.zeros() if gradient is None else gradient for gradient, info in zip(at_inputs, infos, strict=True)]
 
 

@@ -28,7 +28,7 @@ from dubium.attribution._budget import (
     is_large,
     refuse_memory,
 )
-from dubium.attribution._target import target_part
+from dubium.attribution._target import target_for_images
 from dubium.posteriors.stack import Stack
 from dubium.types import Images, Target
 
@@ -149,7 +149,7 @@ def measure_cost(network: nn.Module, x: Float[Tensor, "B ..."], target: Target |
     All operations' outputs stay for the backward pass, which itself holds about four of the largest.
     """
     outputs, output = output_sizes(network, x)
-    scores = output.flatten(1) if target is None else target_part(target, slice(1))(output)
+    scores = output.flatten(1) if target is None else target_for_images(target, slice(1))(output)
     sizes = outputs.sizes
     return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes), outputs.gradient_bytes(), tuple(x.shape[1:]))
 

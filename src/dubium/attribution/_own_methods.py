@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dubium.attribution._captum import captum_attributor, captum_name, is_captum
-from dubium.attribution._target import target_part
+from dubium.attribution._target import target_for_images
 from dubium.checks import describe_tensor
 from dubium.errors import DubiumError, OptionError, OutputError, UnknownNameError
 from dubium.registry import REGISTERED, load_function, method_names
@@ -89,7 +89,7 @@ def image_by_image(function: Attributor, name: str) -> Attributor:
         if not getattr(target, "differs_by_image", False):
             return detach(call(network, x, target, **options))
         images = [slice(b, b + 1) for b in range(len(x))]
-        parts = [call(network, x[image], target_part(target, image), **options) for image in images]
+        parts = [call(network, x[image], target_for_images(target, image), **options) for image in images]
         maps = [part.maps if isinstance(part, Attribution) else part for part in parts]
         for found in maps:
             if not isinstance(found, Tensor) or found.shape[:1] != (1,) or found.shape != maps[0].shape:
@@ -114,7 +114,7 @@ def refuse_channels(function: Attributor, name: str) -> Attributor:
         if is_checked or map_count(found) != x.shape[1] or x.shape[1] == 1 or len(x) == 0:
             return found
         is_checked, image = True, slice(0, 1)
-        first = target_part(target, image)
+        first = target_for_images(target, image)
         with torch.random.fork_rng(devices=[]):
             one = map_count(function(network, x[image], lambda output: first(output)[:, :1], **options))
         if one == x.shape[1]:

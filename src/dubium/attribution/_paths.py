@@ -11,7 +11,7 @@ from dubium.attribution._blur import blurred_copies
 from dubium.attribution._context import Context
 from dubium.attribution._gradients import forward_with_graph, gradients_at
 from dubium.attribution._measure import measure_cost
-from dubium.attribution._target import target_part
+from dubium.attribution._target import target_for_images
 from dubium.errors import OptionError, lookup
 from dubium.types import Images, Maps, Target
 
@@ -47,7 +47,7 @@ def sum_along_path(
         total: Tensor | None = None
         for some in torch.arange(steps, device=x.device).split(step_count):
             there, course = points(images, some)
-            own = target_part(target, numbers.repeat(len(some)))
+            own = target_for_images(target, numbers.repeat(len(some)))
             leaf, scores = forward_with_graph(network, there.flatten(0, 1), own)
             gradients = torch.cat([chunk for (chunk,) in gradients_at(scores, [leaf], context.memory)])
             part = summand(gradients.view(-1, *there.shape).movedim(0, 2), course, some)

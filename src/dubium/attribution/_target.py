@@ -23,7 +23,7 @@ class LogitTarget:
     def differs_by_image(self) -> bool:
         return isinstance(self.classes, Tensor) and self.classes.ndim == 2
 
-    def part(self, images: slice | Tensor) -> "LogitTarget":
+    def for_images(self, images: slice | Tensor) -> "LogitTarget":
         """The target of some of the images; a single image's classes, (T,), also fit a batch of its copies."""
         if not (isinstance(self.classes, Tensor) and self.classes.ndim == 2):
             return self
@@ -34,7 +34,6 @@ class LogitTarget:
 ALL_LOGITS = LogitTarget(slice(None))
 
 
-def target_part(target: Target, images: slice | Tensor) -> Target:
+def target_for_images(target: Target, images: slice | Tensor) -> Target:
     """The target of some of the images, a slice or their numbers. A plain function is the same for all images."""
-    part = getattr(target, "part", None)
-    return target if part is None else part(images)
+    return target.for_images(images) if isinstance(target, LogitTarget) else target

@@ -30,7 +30,7 @@ from dubium.attribution._prepared import (
     class_targets,
     predict_logits,
 )
-from dubium.attribution._target import target_part
+from dubium.attribution._target import target_for_images
 from dubium.errors import UnknownNameError, unknown
 from dubium.types import Images, Maps, Posterior, Target
 
@@ -58,15 +58,15 @@ def fullgrad(
         Maps that are not negative.
     """
     passes = fullgrad_passes(network, x, images_per_pass(network, x, target, context.memory))
-    parts = ((one, target_part(target, images)) for images, one in passes)
+    parts = ((one, target_for_images(target, images)) for images, one in passes)
     return torch.cat([fullgrad_maps([one], own, rescale, context.memory)[0] for one, own in parts])
 
 
 class FullGradPass:
     """Images that have gone through a network: a leaf, the output, and where each bias acts in the graph between."""
 
-    def __init__(self, network: nn.Module, x: Images, *, spatial: bool = True) -> None:
-        with record_biases(network, len(x), spatial=spatial) as recorded:
+    def __init__(self, network: nn.Module, x: Images, *, only_spatial: bool = True) -> None:
+        with record_biases(network, len(x), only_spatial=only_spatial) as recorded:
             self.leaf, self.output = forward_with_graph(network, x)
         self.is_split = recorded.layouts.is_split
         terms = recorded.terms_with_input(self.leaf, self.output)

@@ -10,7 +10,7 @@ from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._gradients import forward_with_graph
 from dubium.attribution._measure import measure_cost
 from dubium.attribution._paths import Start, start_images, sum_channels
-from dubium.attribution._target import target_part
+from dubium.attribution._target import target_for_images
 from dubium.checks import check_number
 from dubium.types import Images, Maps, Target
 
@@ -50,7 +50,7 @@ def guided_ig(
             end = x[image].flatten(1)
             begin = origin.expand_as(x)[image].flatten(1)
 
-            own = target_part(target, image)
+            own = target_for_images(target, image)
 
             def slope(at: Rows, own: Target = own, which: Int[Tensor, " rows"] = which) -> Rows:
                 return row_slope(network, at.view(-1, *x.shape[1:]), own, which).flatten(1)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from dubium.attribution._autograd.nodes import make_step
+from dubium.attribution._autograd.nodes import read_node
 
 Reduction = Callable[[Tensor], Tensor]
 """What is wanted of a gradient (T, S, *shape)."""
@@ -41,6 +41,6 @@ def autograd_row(output: Tensor, edges: Sequence[GradientEdge], cotangent: Tenso
     """The gradient of one target at each place: zeros where no way leads, which autograd does not give at an edge."""
     found = torch.autograd.grad(output, edges, cotangent, retain_graph=True, allow_unused=True)
     return [
-        make_step(edge.node, [], True).outputs[edge.output_nr].zeros() if own is None else own
+        read_node(edge.node, [], True).outputs[edge.output_nr].zeros() if own is None else own
         for own, edge in zip(found, edges, strict=True)
     ]

@@ -1,7 +1,7 @@
 """Autograd's graph, as far as it leads from an output to the places where gradients are wanted.
 
 The only module that reads the attributes by which torch shows what is in a node. Where a version of torch does not have
-what a rule needs, the step is not readable, and is left to autograd itself. Where it does not show the graph,
+what a rule needs, the node is not readable, and is left to autograd itself. Where it does not show the graph,
 `MissingAttributeError` is raised, and callers leave the whole graph to autograd.
 """
 
@@ -114,10 +114,10 @@ class Edge(NamedTuple):
 
 
 @dataclass(eq=False)
-class Step:
-    """A node on the way from an output to the places where gradients are wanted."""
+class BackwardNode:
+    """A node on the way from an output to the places where gradients are wanted, with all that is read of it."""
 
-    node: Node
+    autograd_node: Node
     name: str
     outputs: list[OutputInfo]
     edges: list[Edge]
@@ -128,40 +128,40 @@ class Step:
     is_readable: bool  # whether torch shows all of that
     is_wanted: bool
     is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
-    consumers: list["Step"] = field(default_factory=list)  # that used its output in the forward pass
-    producers: list["Step"] = field(default_factory=list)  # that made its inputs, one for each edge
+    consumers: list["BackwardNode"] = field(default_factory=list)  # that used its output in the forward pass
+    producers: list["BackwardNode"] = field(default_factory=list)  # that made its inputs, one for each edge
     is_private: bool = False  # one consumer, and no gradient is wanted here: rules may be fused across it
-    # what the rule of its consumer, which is made first, tells the rule of this step:
-    is_done: bool = False  # the consumer's rule does the work of this step too
+    # what the rule of its consumer, which is made first, tells the rule of this one:
+    is_done: bool = False  # the consumer's rule does the work of this one too
     may_overwrite: bool = False  # the gradient that the consumer's rule gives is a new tensor, which nobody else reads
-    folded_norm: "Step | None" = None  # a BatchNorm that leaves its factors to this convolution
+    folded_norm: "BackwardNode | None" = None  # a BatchNorm that leaves its factors to this convolution
 
 
-def steps_between(root: Node, wanted: Collection[Node]) -> list[Step]:
+def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
     """The nodes between the root and those wanted, each before the nodes that it leads to."""
-    steps: dict[Node, Step | None] = {}
-    order: list[Step] = []
+    found: dict[Node, BackwardNode | None] = {}
+    order: list[BackwardNode] = []
     stack = [(root, False)]
     while stack:
         node, is_complete = stack.pop()
         if is_complete:
-            edges = [Edge(i, *edge) for i, edge in enumerate(node.next_functions) if steps.get(edge[0])]
+            edges = [Edge(i, *edge) for i, edge in enumerate(node.next_functions) if found.get(edge[0])]
             if edges or node in wanted:
-                steps[node] = step = make_step(node, edges, node in wanted)
-                order.append(step)
-        elif node is not None and node not in steps:
-            steps[node] = None
+                found[node] = backward_node = read_node(node, edges, node in wanted)
+                order.append(backward_node)
+        elif node is not None and node not in found:
+            found[node] = None
             stack += [(node, True), *((below, False) for below, _ in read_attribute(node, "next_functions"))]
-    for step in order:
-        step.producers = [producer for edge in step.edges if (producer := steps[edge.node])]
-        for producer in step.producers:
-            producer.consumers.append(step)
-    for step in order:
-        step.is_private = len(step.consumers) == 1 and not step.is_wanted
+    for consumer in order:
+        consumer.producers = [producer for edge in consumer.edges if (producer := found[edge.node])]
+        for producer in consumer.producers:
+            producer.consumers.append(consumer)
+    for backward_node in order:
+        backward_node.is_private = len(backward_node.consumers) == 1 and not backward_node.is_wanted
     return order[::-1]
 
 
-def make_step(node: Node, edges: list[Edge], is_wanted: bool) -> Step:
+def read_node(node: Node, edges: list[Edge], is_wanted: bool) -> BackwardNode:
     """A node, with all that is read of it."""
     name, is_python = str(node.name()), not callable(node)
     outputs = [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in read_attribute(node, "_input_metadata")]
@@ -173,7 +173,7 @@ def make_step(node: Node, edges: list[Edge], is_wanted: bool) -> Step:
             saved[attribute] = read_attribute(node, f"_saved_{attribute}")
     except MissingAttributeError:
         is_readable = False
-    return Step(
+    return BackwardNode(
         node, name, outputs, edges, inputs, arguments, outputs[0].shape, saved, is_readable, is_wanted, is_python
     )
 
@@ -188,13 +188,13 @@ def tensor_argument(node: Node, number: int) -> int:
     return needing[leading.index(number)]
 
 
-def graph_signature(steps: Sequence[Step], wanted: Sequence[GradientEdge]) -> tuple[Any, ...]:
+def graph_signature(graph: Sequence[BackwardNode], wanted: Sequence[GradientEdge]) -> tuple[Any, ...]:
     """What must be equal for two graphs to be walked together."""
-    order, nodes = {step.node: index for index, step in enumerate(steps)}, list[Any]()
-    for step in steps:
-        nodes += [step.name, step.shape, *[(edge.input, order[edge.node], edge.output) for edge in step.edges]]
-        nodes += [value.shape if isinstance(value, Tensor) else value for value in step.saved.values()]
-    return *nodes, *[(order.get(edge.node), edge.output_nr) for edge in wanted]
+    order, signature = {node.autograd_node: index for index, node in enumerate(graph)}, list[Any]()
+    for node in graph:
+        signature += [node.name, node.shape, *[(edge.input, order[edge.node], edge.output) for edge in node.edges]]
+        signature += [value.shape if isinstance(value, Tensor) else value for value in node.saved.values()]
+    return *signature, *[(order.get(edge.node), edge.output_nr) for edge in wanted]
 
 
 def graph_nodes(node: Node, beyond: Collection[Node] = ()) -> set[Node]:

@@ -1,6 +1,6 @@
 """Rules for the commonest nodes: from the gradient at a node's output to those at its inputs, for all targets at once.
 
-Networks of one architecture go together: a rule is made from the same step of each of them, and is None where it does
+Networks of one architecture go together: a rule is made from the same node of each of them, and is None where it does
 not fit. Gradients are (T, S, *shape of the output); features keep their channels last, those of all networks side by
 side: the layout in which oneDNN convolves fastest, with one group of channels for each network.
 """
@@ -24,7 +24,7 @@ from dubium.attribution._autograd.nodes import (
     RELU,
     RESHAPES,
     SLICE,
-    Step,
+    BackwardNode,
 )
 
 Rule = Callable[[Tensor], Sequence[Tensor]]
@@ -36,39 +36,39 @@ def stack_networks(tensors: Sequence[Tensor], axis: int) -> Tensor:
     return torch.stack([*tensors], axis) if len(tensors) > 1 else tensors[0].unsqueeze(axis)
 
 
-def identity_rule(steps: Sequence[Step]) -> Rule:
+def identity_rule(nodes: Sequence[BackwardNode]) -> Rule:
     """Each input has the output's gradient."""
-    inputs = len(steps[0].edges)
+    inputs = len(nodes[0].edges)
     return lambda gradient: [gradient] * inputs
 
 
-def addition_rule(steps: Sequence[Step]) -> Rule | None:
-    return identity_rule(steps) if steps[0].saved["alpha"] == 1 else None
+def addition_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
+    return identity_rule(nodes) if nodes[0].saved["alpha"] == 1 else None
 
 
-def slice_rule(steps: Sequence[Step]) -> Rule | None:
+def slice_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     """Only where the slice leaves nothing out."""
-    return identity_rule(steps) if steps[0].shape == tuple(steps[0].saved["self_sym_sizes"]) else None
+    return identity_rule(nodes) if nodes[0].shape == tuple(nodes[0].saved["self_sym_sizes"]) else None
 
 
-def reshape_rule(steps: Sequence[Step]) -> Rule:
-    shape = steps[0].saved["self_sym_sizes"]
+def reshape_rule(nodes: Sequence[BackwardNode]) -> Rule:
+    shape = nodes[0].saved["self_sym_sizes"]
     return lambda gradient: [gradient.reshape(*gradient.shape[:2], *shape)]
 
 
-def mean_rule(steps: Sequence[Step]) -> Rule:
-    shape = steps[0].saved["self_sym_sizes"]
-    dims = steps[0].saved["dim"] or range(len(shape))
+def mean_rule(nodes: Sequence[BackwardNode]) -> Rule:
+    shape = nodes[0].saved["self_sym_sizes"]
+    dims = nodes[0].saved["dim"] or range(len(shape))
     axes = [range(len(shape))[dim if dim < 2**63 else dim - 2**64] for dim in dims]  # negative ones come unsigned
     kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
     count = math.prod(shape) / math.prod(kept)
     return lambda gradient: [(gradient.reshape(*gradient.shape[:2], *kept) / count).expand(-1, -1, *shape)]
 
 
-def dense_rule(steps: Sequence[Step]) -> Rule | None:
-    if steps[0].inputs != [1] or steps[0].saved["alpha"] != 1:
+def dense_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
+    if nodes[0].inputs != [1] or nodes[0].saved["alpha"] != 1:
         return None
-    weights = [step.saved["mat2"].T for step in steps]
+    weights = [node.saved["mat2"].T for node in nodes]
     if len(weights) == 1:
         return lambda gradient: [gradient @ weights[0]]
     # rows are few, and MKL gives few rows to one thread: halves of the weights are work for two
@@ -82,20 +82,20 @@ def dense_rule(steps: Sequence[Step]) -> Rule | None:
     return rule
 
 
-def product_rule(steps: Sequence[Step]) -> Rule | None:
+def product_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     """A product of matrices of which the second is a weight."""
-    if steps[0].inputs != [0]:
+    if nodes[0].inputs != [0]:
         return None
-    weights = [step.saved["mat2"].T for step in steps]
+    weights = [node.saved["mat2"].T for node in nodes]
     return lambda gradient: [stack_networks([gradient[:, s] @ weight for s, weight in enumerate(weights)], 1)]
 
 
-def activation_rule(steps: Sequence[Step]) -> Rule | None:
+def activation_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     """A function of each number by itself: autograd gives its slopes, once for all targets."""
-    ones = torch.ones((), dtype=steps[0].outputs[0].dtype, device=steps[0].outputs[0].device)
+    ones = torch.ones((), dtype=nodes[0].outputs[0].dtype, device=nodes[0].outputs[0].device)
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
-        slopes = stack_networks([step.node(ones.expand(step.shape)) for step in steps], 0)  # not kept
+        slopes = stack_networks([node.autograd_node(ones.expand(node.shape)) for node in nodes], 0)  # not kept
         return [gradient * channels_last(slopes)]
 
     return rule
@@ -108,33 +108,33 @@ def channels_last(features: Tensor) -> Tensor:
     return features.permute(1, 3, 4, 0, 2).contiguous().permute(3, 0, 4, 1, 2)
 
 
-def relu_rule(steps: Sequence[Step]) -> Rule:
-    if steps[0].is_done:
+def relu_rule(nodes: Sequence[BackwardNode]) -> Rule:
+    if nodes[0].is_done:
         return lambda gradient: [gradient]
-    out = channels_last(stack_networks([step.saved["result"] for step in steps], 0))
-    if steps[0].may_overwrite:
+    out = channels_last(stack_networks([node.saved["result"] for node in nodes], 0))
+    if nodes[0].may_overwrite:
         return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0, grad_input=gradient)]
     return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0)]
 
 
-def max_pooling_rule(steps: Sequence[Step]) -> Rule | None:
+def max_pooling_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     """Maxima of squares that touch and do not overlap: where each was found is known once for all targets.
 
     Where a ReLU leads to nothing else, its rule is done here too: a maximum passes if it is above 0.
     """
-    step, relu = steps[0], steps[0].producers[0]
-    kernel, moves = step.saved["kernel_size"], (*step.saved["padding"], *step.saved["dilation"])
-    touch = kernel[0] == kernel[1] and step.saved["stride"] in ((), kernel) and moves == (0, 0, 1, 1)
-    if not touch or step.saved["ceil_mode"] or step.saved["self"].ndim != 4:
+    node, relu = nodes[0], nodes[0].producers[0]
+    kernel, moves = node.saved["kernel_size"], (*node.saved["padding"], *node.saved["dilation"])
+    touch = kernel[0] == kernel[1] and node.saved["stride"] in ((), kernel) and moves == (0, 0, 1, 1)
+    if not touch or node.saved["ceil_mode"] or node.saved["self"].ndim != 4:
         return None
-    features = stack_networks([step.saved["self"] for step in steps], 0)
-    places = stack_networks([step.saved["result1"] for step in steps], 0).flatten(3)
+    features = stack_networks([node.saved["self"] for node in nodes], 0)
+    max_indices = stack_networks([node.saved["result1"] for node in nodes], 0).flatten(3)
     values = features.flatten(3)
     relu.is_done = relu.name == RELU and relu.is_private
-    is_open = (values.gather(3, places) > 0).to(values.dtype) if relu.is_done else values.new_ones(())
-    is_maximum = torch.zeros_like(values).scatter_(3, places, is_open.expand_as(places)).view_as(features)
+    is_open = (values.gather(3, max_indices) > 0).to(values.dtype) if relu.is_done else values.new_ones(())
+    is_maximum = torch.zeros_like(values).scatter_(3, max_indices, is_open.expand_as(max_indices)).view_as(features)
     size, shape = kernel[0], features.shape[1:]
-    height, width = step.shape[2] * size, step.shape[3] * size
+    height, width = node.shape[2] * size, node.shape[3] * size
     is_maximum = is_maximum[..., :height, :width].permute(1, 3, 4, 0, 2)
     is_maximum = is_maximum.contiguous().unflatten(1, (-1, size)).flatten(3)  # image, row of squares, row, all else
     cut_off = (0, shape[3] - width, 0, shape[2] - height)
@@ -142,7 +142,7 @@ def max_pooling_rule(steps: Sequence[Step]) -> Rule | None:
     def rule(gradient: Tensor) -> Sequence[Tensor]:
         # across columns by a copy, then down rows by the product: its inner loop runs over whole rows
         across = gradient.permute(0, 2, 4, 5, 1, 3)[:, :, :, :, None].expand(*[-1] * 4, size, -1, -1).flatten(3)
-        product = (across[:, :, :, None] * is_maximum).view(*across.shape[:2], height, width, len(steps), shape[1])
+        product = (across[:, :, :, None] * is_maximum).view(*across.shape[:2], height, width, len(nodes), shape[1])
         product = product.permute(0, 4, 1, 5, 2, 3)
         return [pad(product, cut_off) if any(cut_off) else product]
 
@@ -160,22 +160,22 @@ class Axis(NamedTuple):
     dilation: int
 
 
-def convolution_rule(steps: Sequence[Step]) -> Rule | None:
-    step = steps[0]
-    if not is_image_convolution(step):
+def convolution_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
+    node = nodes[0]
+    if not is_image_convolution(node):
         return None
-    numbers = [list(step.saved[name]) for name in ("stride", "padding", "dilation")]
+    numbers = [list(node.saved[name]) for name in ("stride", "padding", "dilation")]
     stride, padding, dilation = (both * (2 // len(both)) for both in numbers)  # padding="valid" saves one number
-    size, kernel = step.producers[0].outputs[step.edges[0].output].shape[2:], step.saved["weight"].shape[2:]
-    axes = [Axis(*n) for n in zip(size, step.shape[2:], kernel, stride, padding, dilation, strict=True)]
+    size, kernel = node.producers[0].outputs[node.edges[0].output].shape[2:], node.saved["weight"].shape[2:]
+    axes = [Axis(*n) for n in zip(size, node.shape[2:], kernel, stride, padding, dilation, strict=True)]
     reach = [(a.out - 1) * a.stride + (a.kernel - 1) * a.dilation + 1 - 2 * a.padding for a in axes]
     unreached = [axis.size - far for axis, far in zip(axes, reach, strict=True)]  # pixels that the kernel never meets
-    groups, networks = step.saved["groups"], len(steps)
-    one_channel = step.saved["weight"].shape[1] == groups == 1
-    norms = [step.folded_norm for step in steps]
+    groups, networks = node.saved["groups"], len(nodes)
+    one_channel = node.saved["weight"].shape[1] == groups == 1
+    norms = [node.folded_norm for node in nodes]
     slopes = [None if norm is None else batch_norm_slope(norm)[:, None, None, None] for norm in norms]
-    step.producers[0].may_overwrite = step.producers[0].is_private
-    weights_and_slopes = list(zip([step.saved["weight"] for step in steps], slopes, strict=True))
+    node.producers[0].may_overwrite = node.producers[0].is_private
+    weights_and_slopes = list(zip([node.saved["weight"] for node in nodes], slopes, strict=True))
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
         flat = gradient.permute(0, 2, 4, 5, 1, 3).reshape(-1, *gradient.shape[4:], networks * gradient.shape[3])
@@ -213,33 +213,33 @@ def one_channel_gradient(rows: Tensor, weights: Sequence[Tensor], vertical: Axis
     return across[:, :, None, *inside]
 
 
-def is_image_convolution(step: Step) -> bool:
+def is_image_convolution(node: BackwardNode) -> bool:
     """Whether this is a convolution of images by weights that do not depend on them."""
-    if step.name != CONVOLUTION or step.inputs != [0] or not step.is_readable:
+    if node.name != CONVOLUTION or node.inputs != [0] or not node.is_readable:
         return False
-    return step.saved["weight"].ndim == 4 and not step.saved["transposed"]
+    return node.saved["weight"].ndim == 4 and not node.saved["transposed"]
 
 
-def batch_norm_rule(steps: Sequence[Step]) -> Rule | None:
+def batch_norm_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     """In eval mode: multiply by a factor for each channel.
 
     If the BatchNorm is all that a convolution leads to, the factors go into that convolution's weights instead.
     """
-    step = steps[0]
-    if step.saved["training"] or step.inputs != [0]:
+    node = nodes[0]
+    if node.saved["training"] or node.inputs != [0]:
         return None
-    if step.producers[0].is_private and is_image_convolution(step.producers[0]):
-        for norm in steps:
+    if node.producers[0].is_private and is_image_convolution(node.producers[0]):
+        for norm in nodes:
             norm.producers[0].folded_norm = norm
         return lambda gradient: [gradient]
-    slopes = torch.stack([batch_norm_slope(step) for step in steps])
-    slopes = slopes.view(len(steps), 1, -1, *[1] * (len(step.shape) - 2))
+    slopes = torch.stack([batch_norm_slope(node) for node in nodes])
+    slopes = slopes.view(len(nodes), 1, -1, *[1] * (len(node.shape) - 2))
     return lambda gradient: [gradient * slopes]
 
 
-def batch_norm_slope(step: Step) -> Tensor:
-    slope: Tensor = (step.saved["running_var"] + step.saved["eps"]).rsqrt()
-    weight = step.saved["weight"]
+def batch_norm_slope(node: BackwardNode) -> Tensor:
+    slope: Tensor = (node.saved["running_var"] + node.saved["eps"]).rsqrt()
+    weight = node.saved["weight"]
     return slope if weight is None else slope * weight
 
 
@@ -248,7 +248,7 @@ ACTIVATIONS = (
     *("LeakyReluBackward0", "MishBackward0", "SigmoidBackward0", "SiluBackward0", "SoftplusBackward0", "TanhBackward0"),
 )
 
-RULES: dict[str, Callable[[Sequence[Step]], Rule | None]] = {
+RULES: dict[str, Callable[[Sequence[BackwardNode]], Rule | None]] = {
     CONVOLUTION: convolution_rule,
     BATCH_NORM: batch_norm_rule,
     RELU: relu_rule,
