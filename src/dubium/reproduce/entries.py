@@ -12,6 +12,7 @@ from dubium.reproduce.rows import (
     NORMALISATION_ROWS,
     SINGLE_ROWS,
     PaperRow,
+    method_on,
     method_rows,
     own_rows,
     path_rows,
@@ -41,7 +42,7 @@ class Entry:
         """
         group, _, metric = column.rpartition("/")
         name = job_name(self.name, group, row.networks)
-        return name, row.label, metric if row.kind == "epistemic" else f"{metric}/{row.kind}"
+        return name, method_on(row.label, group), metric if row.kind == "epistemic" else f"{metric}/{row.kind}"
 
 
 def column_groups(tables: tuple[str, ...]) -> list[str]:
@@ -61,7 +62,7 @@ def protocol_entry(name: str, table: Any, measure: str, rows: Rows, own: Rows = 
                 by_networks.setdefault(row.networks, []).append(row)
             for networks, chosen in by_networks.items():
                 options = {**options_for(table, scale, dataset), "kinds": [chosen[0].kind]}
-                texts = tuple(dict.fromkeys(row.label for row in chosen))
+                texts = tuple(dict.fromkeys(method_on(row.label, dataset) for row in chosen))
                 found.append(Job(job_name(name, dataset, networks), measure, dataset, networks, texts, (), options))
         return found
 

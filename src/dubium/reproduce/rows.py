@@ -48,6 +48,10 @@ METHODS: Mapping[str, Mapping[str, str]] = {
 }
 """The methods of the paper's rows, by scale; fewer steps and samples where there is no GPU."""
 
+MORE_STEPS = {"clue:steps=30": "clue:steps=100", "delta-clue:steps=15:starts=2": "delta-clue:steps=50:starts=2"}
+QUICK = ("mnist", "cifar-10")
+"""Datasets whose small networks leave time for `MORE_STEPS` of the CLUE methods at scale `cpu`, in tables."""
+
 ATTENTION_METHODS: Mapping[str, Mapping[str, str]] = {
     **METHODS,
     "cpu": FULL
@@ -69,6 +73,15 @@ def method_rows(scale: str, *names: str) -> dict[str, PaperRow]:
     """Rows of the paper's methods; all of them if none is named."""
     texts = METHODS[scale]
     return {name: PaperRow(texts[name]) for name in names or texts}
+
+
+def method_on(text: str, dataset: str) -> str:
+    """A method with as many steps as a dataset allows.
+
+    >>> method_on("clue:steps=30", "mnist"), method_on("clue:steps=30", "svhn"), method_on("grad", "mnist")
+    ('clue:steps=100', 'clue:steps=30', 'grad')
+    """
+    return MORE_STEPS.get(text, text) if dataset in QUICK else text
 
 
 def own_rows() -> dict[str, PaperRow]:
