@@ -24,7 +24,14 @@ def test_list_shows_what_is_missing_and_computes_nothing(tmp_path):
     assert "random-mnist" in found.output
     assert "missing" in found.output
     assert "about" in found.output
+    assert "networks of mnist" in found.output, "trained first"
+    assert str(tmp_path / "out" / "cpu" / "results") in found.output.replace("\n", ""), "where results are looked for"
     assert not (tmp_path / "out").exists()
+
+
+def test_names_of_jobs_are_shown_whole(tmp_path):
+    found = call("figure-qualitative", "--scale", "cpu", "--list", "--out", str(tmp_path))
+    assert "figure-qualitative-cifar-100" in found.output
 
 
 def test_disk_and_time_are_printed_before_a_long_run_starts(tmp_path, monkeypatch):

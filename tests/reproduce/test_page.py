@@ -5,6 +5,7 @@ import json
 import pytest
 
 from dubium.errors import FileFormatError
+from dubium.registry import METHOD_VERSIONS
 from dubium.reproduce.cells import Cell, entry_groups
 from dubium.reproduce.entries import ENTRIES
 from dubium.reproduce.page import write_results_page
@@ -96,6 +97,33 @@ def test_every_number_is_traced_to_its_file(folder):
 
 def test_the_four_averages_that_do_not_follow_are_listed(folder):
     assert "anomaly, CLUE, ada: printed 0.114, its columns give 0.144." in page_of(folder)
+
+
+def test_a_method_whose_maps_are_others_now_is_said(folder, monkeypatch):
+    words = "made with an earlier `blur-path`, whose maps are others now"
+    assert "made with an earlier" not in page_of(folder)
+    monkeypatch.setitem(METHOD_VERSIONS, "blur-path", 7)
+    assert page_of(folder).count(words) == 1, "results that recorded no versions have the first"
+    path = folder / "random-mnist.json"
+    content = json.loads(path.read_text())
+    recorded = {"methods": {"blur-path": {"blur-path": 7}, "ua-backprop": {"ua-backprop": 1, "fullgrad": 1}}}
+    path.write_text(json.dumps({**content, "dependencies": recorded}))
+    assert "made with an earlier" not in page_of(folder)
+    monkeypatch.setitem(METHOD_VERSIONS, "fullgrad", 2)
+    assert "made with an earlier `fullgrad`" in page_of(folder), "which UA-Backprop uses"
+
+
+def test_ensembles_are_told_apart_by_origin_and_accuracy(folder):
+    rows = {"ua-backprop": {"murr@2%": interval(0.5)}}
+    for name, about in {
+        "blurring-svhn": {"members": 3, "trained": "here", "test": {"accuracy": 0.477}},
+        "blurring-svhn@svhn-cnn": {"members": 5, "public": "svhn-cnn", "test": {"accuracy": 0.926}},
+    }.items():
+        content = result(name, rows, settings={"posterior": about})
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    text = page_of(folder)
+    assert "3 networks trained here (those of the tables, 48% of the test images right)" in text
+    assert "5 public networks (svhn-cnn, 93% of the test images right)" in text
 
 
 def test_drawn_images_are_said(folder):

@@ -15,7 +15,8 @@ from dubium.reproduce import clock, dependencies, mitigation, networks
 from dubium.reproduce.job import AttentionArm, Job
 from dubium.reproduce.measures import MEASURES
 from dubium.reproduce.networks import draw_images, open_data
-from dubium.reproduce.runner import CHANGED, DONE, MISSING, check_data, job_status, measure_jobs
+from dubium.reproduce.runner import check_data, job_status, measure_jobs
+from dubium.reproduce.status import CHANGED, DONE, MISSING
 from dubium.reproduce.study import Study
 from dubium.training.recipes import RECIPES
 from tests.data.official import write_idx

@@ -1,6 +1,7 @@
 """`dubium reproduce`."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from dubium.errors import OptionError
 from dubium.files import own_folder
 
 if TYPE_CHECKING:
-    from dubium.reproduce.runner import JobStatus
+    from dubium.reproduce.status import JobStatus
 
 ALL = "all"
 LONG = 10  # seconds from which a run says beforehand what it will take
@@ -66,18 +67,18 @@ def reproduce(
     from dubium.cli._progress import step_lines
     from dubium.errors import lookup
     from dubium.executor import thread_count
+    from dubium.reproduce.costs import estimate_jobs, training_statuses
     from dubium.reproduce.page import write_results_page
     from dubium.reproduce.readme import fill_readme
     from dubium.reproduce.runner import (
-        DONE,
         check_data,
         entry_jobs,
         entry_names,
-        estimate_jobs,
         job_status,
         jobs_on_networks,
         measure_jobs,
     )
+    from dubium.reproduce.status import DONE
     from dubium.reproduce.study import Study
 
     lookup("table or figure", dict.fromkeys((ALL, PAGE, *entry_names())), name)
@@ -89,9 +90,14 @@ def reproduce(
         networks = open_user_networks(named, chosen, scale)
         jobs, folder = jobs_on_networks(jobs, networks), folder / networks
     results, page = results or folder / "results", page or folder / "results.md"
+    study = Study(scale, folder)
     statuses = [job_status(entry, job, scale, results) for entry, job in jobs]
+    statuses = [*training_statuses(statuses, scale, study.networks_folder), *statuses]
     if show:
         print_statuses(statuses)
+        print(
+            f"Results are looked for in {results} (--results); times to come are of one core with nothing else to do."
+        )
         return
     check_data(statuses, scale)
     expected = estimate_jobs(statuses)
@@ -113,7 +119,7 @@ def reproduce(
             print(f"{status.job.name}: {time_words(status) if status.state == DONE else status.state}", flush=True)
             write_results_page(page, results, scale)
 
-        measure_jobs(Study(scale, folder, executor, on_step), jobs, results, announce)
+        measure_jobs(replace(study, executor=executor, on_step=on_step), jobs, results, announce)
         write_results_page(page, results, scale)
         if readme is not None:
             fill_readme(readme, results, scale)
@@ -139,9 +145,10 @@ PAGE = "page"
 def print_statuses(statuses: "Sequence[JobStatus]") -> None:
     """A line for each job: its entry, whether its result is there, and how long it took or will take."""
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Column, Table
 
-    table = Table("table or figure", "job", "result", "time", box=None, pad_edge=False, header_style="bold")
+    columns = ("table or figure", Column("job", no_wrap=True), "result", "time")
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for status in statuses:
         table.add_row(status.entry, status.job.name, status.state, time_words(status))
     Console().print(table)

@@ -174,13 +174,22 @@ def spread_along(rows: Mapping[str, Mapping[str, Any]], place: int) -> float:
 def depend_lines(results: Path, scale: str) -> Iterator[str]:
     """How much one number depends on the networks."""
     groups = [group for group in entry_groups(ENTRIES["blurring"], results, scale) if group.name == "svhn"]
-    found = [(group.tag or "trained here", ours_number(group)) for group in groups if OURS in group.rows]
-    values = [f"{ours_text(ours)} ({tag})" for tag, ours in found if ours is not None]
+    found = [(group, ours_number(group)) for group in groups if OURS in group.rows]
+    values = [f"{ours_text(ours)} with {networks_words(group)}" for group, ours in found if ours is not None]
     if len(values) > 1:
         yield (
             "**The networks decide as much as the method.** UA-Backprop's MURR at 2 % on SVHN with different "
             f"ensembles: {'; '.join(values)}; the paper's network had .625."
         )
+
+
+def networks_words(group: TableGroup) -> str:
+    """How many networks, of which origin, and how often they are right."""
+    about = group.results[0]["settings"].get("posterior") or {}
+    accuracy = (about.get("test") or {}).get("accuracy")
+    right = f", {accuracy:.0%} of the test images right" if accuracy else ""
+    origin = "public networks" if "public" in about else "networks trained here"
+    return f"{about.get('members', 'other')} {origin} ({group.tag or 'those of the tables'}{right})"
 
 
 def ours_number(group: TableGroup) -> Mapping[str, Any] | None:

@@ -27,13 +27,13 @@ from dubium.kinds import KINDS
 from dubium.registry import UA_BACKPROP
 from dubium.reproduce.job import NONE, SEEDS, AttentionArm, Job
 from dubium.reproduce.networks import open_data
+from dubium.reproduce.settings import NETWORK
 from dubium.reproduce.study import Study, open_methods
 from dubium.training.recipe import Recipe
 from dubium.types import Kind
 
 MEMBERS = 5
 RECIPE = ("batch_size", "lr", "mean", "std")  # options of a job that change the recipe
-NETWORK = "network"  # the option that changes sizes of the network
 
 
 class Trials(NamedTuple):

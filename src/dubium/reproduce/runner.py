@@ -1,14 +1,14 @@
 """Run the jobs of entries: those whose result is missing or was made with other settings, one after the other."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dubium.data.find import data_folders, find_files
 from dubium.errors import MissingExtraError, OptionError
-from dubium.estimate import Estimate
 from dubium.reproduce.clock import JobClock
+from dubium.reproduce.costs import estimated_seconds
 from dubium.reproduce.dependencies import are_dependencies_same, job_dependencies
 from dubium.reproduce.entries import ENTRIES, Entry
 from dubium.reproduce.figures import FIGURES
@@ -16,21 +16,10 @@ from dubium.reproduce.job import Job
 from dubium.reproduce.measures import MEASURES
 from dubium.reproduce.networks import describe_networks, is_at_hand
 from dubium.reproduce.result import read_result, write_result
-from dubium.reproduce.settings import MINUTES
+from dubium.reproduce.status import CHANGED, DONE, MISSING, JobStatus
 from dubium.reproduce.study import Study
 
 ALL = "all"
-DONE, CHANGED, MISSING = "done", "made with other settings", "missing"
-
-
-@dataclass(frozen=True)
-class JobStatus:
-    """What is known of a job: whether its result is there, and the seconds it took or will take."""
-
-    entry: str
-    job: Job
-    state: str
-    seconds: float | None
 
 
 def entry_names() -> list[str]:
@@ -73,40 +62,12 @@ def job_fingerprint(job: Job, scale: str) -> str:
     return job.fingerprint(scale, networks)
 
 
-def estimated_seconds(job: Job, scale: str) -> float | None:
-    """A guess for one core; None at scale `paper`, which was not run here."""
-    if scale == "smoke":
-        return 3.0
-    minutes = MINUTES.get(job.measure, {}).get(job.dataset, 1.0)
-    parts = max(1, len(job.methods) + len(job.arms)) * int(job.options.get("seeds", 1))
-    return 60.0 * minutes * parts if scale == "cpu" else None
-
-
 def check_data(statuses: Sequence[JobStatus], scale: str) -> None:
     """Raise `DataNotFoundError` before anything is computed, where a dataset is missing that a job will need."""
     names = [status.job.dataset for status in statuses if status.state != DONE and status.job.dataset]
     for name in dict.fromkeys(names) if scale != "smoke" else ():
         for split in ("train", "test"):
             find_files(name, split, data_folders())
-
-
-def estimate_jobs(statuses: Sequence[JobStatus]) -> Estimate:
-    """What is left to do, for one core; times of jobs that were not measured are guesses."""
-    left = [status for status in statuses if status.state != DONE]
-    is_known = all(status.seconds is not None for status in left)
-    seconds = sum((status.seconds or 0.0 for status in left), 0.0) if is_known else None
-    images = sum(job_images(status.job) for status in left)
-    task = f"{len(left)} of {len(statuses)} jobs to do, {images:,} images"
-    return Estimate(task, images, seconds=seconds, bytes=sum(disk_bytes(status.job) for status in left))
-
-
-def job_images(job: Job) -> int:
-    return int(job.options.get("images", 500))
-
-
-def disk_bytes(job: Job) -> int:
-    """About what maps and curves of a job take: float32 maps of each image and method, and JSON curves."""
-    return job_images(job) * 32 * 32 * 8 * max(1, len(job.methods) + len(job.arms) // 3)
 
 
 def measure_jobs(

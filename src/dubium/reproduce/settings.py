@@ -35,8 +35,9 @@ MITIGATION: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
     "smoke": {name: {"images": 12, "epochs": 1, "test_images": 16, "seeds": 1, "members": 2} for name in DATASETS},
 }
+NETWORK = "network"  # the option of a mitigation job that changes sizes of its network
 SMALL_NETWORK = {
-    "network": {"filters": 8, "units": 64, "dropout": 0.25},
+    NETWORK: {"filters": 8, "units": 64, "dropout": 0.25},
     "batch_size": 16,
     "members": 3,
     "test_images": 1000,
@@ -56,14 +57,6 @@ attention; the paper has 90.8 and 31.6).
 
 RUNTIME: Mapping[str, Mapping[str, Any]] = {"smoke": {"repeats": 1}, "cpu": {"repeats": 5}, "paper": {"repeats": 20}}
 SEEDS = {"smoke": 1, "cpu": 10, "paper": 10}
-
-MINUTES: Mapping[str, Mapping[str, float]] = {
-    "blurring": {"mnist": 0.2, "svhn": 0.2, "cifar-10": 0.6, "cifar-100": 0.5},
-    "anomaly": {"svhn": 0.1, "cifar-10": 0.4, "cifar-100": 0.3},
-    "mitigation": {"mnist": 0.1, "cifar-10": 0.2, "svhn": 0.3, "cifar-100": 0.3},
-    "strategies": {"mnist": 0.04, "cifar-10": 0.09},
-}
-"""Minutes of one core at scale `cpu` for one method, or for one arm and seed."""
 
 
 def options_for(table: Mapping[str, Mapping[str, Mapping[str, Any]]], scale: str, dataset: str) -> dict[str, Any]:

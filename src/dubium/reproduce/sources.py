@@ -6,6 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from dubium.reproduce.cells import EFFORT
+from dubium.reproduce.dependencies import method_versions
+
+FIRST = 1  # the version of every method when results did not record them yet
 
 
 def source_line(content: Mapping[str, Any], page: Path, results: Path) -> str:
@@ -14,6 +17,7 @@ def source_line(content: Mapping[str, Any], page: Path, results: Path) -> str:
     parts = [f"[{content['job']}]({link}): `{content['command']}`", *setting_words(content["settings"])]
     methods = [f"`{label}`" for label in reduced_methods(content)]
     parts += [", ".join(methods)] if methods else []
+    parts += [f"**made with an earlier {name}, whose maps are others now**" for name in older_methods(content)]
     if content.get("images", "").startswith("drawn"):
         parts.append("**drawn images, since the dataset was not at hand**")
     machine = content.get("machine") or {}
@@ -21,6 +25,19 @@ def source_line(content: Mapping[str, Any], page: Path, results: Path) -> str:
     if content.get("seconds") is not None:
         parts.append(f"{content['seconds'] / 60:.1f} min")
     return "- " + "; ".join([*parts, *(note.rstrip(".") for note in content.get("notes", ()))]) + "."
+
+
+def older_methods(content: Mapping[str, Any]) -> list[str]:
+    """Methods of a result whose version was raised since."""
+    recorded = (content.get("dependencies") or {}).get("methods", {})
+    texts = [*content["results"], *(arm["method"] for arm in content["settings"].get("arms", ())), *recorded]
+    return [
+        f"`{name}`"
+        for name, version in {
+            name: version for text in texts for name, version in method_versions(text).items()
+        }.items()
+        if version != next((there[name] for there in recorded.values() if name in there), FIRST)
+    ]
 
 
 def reduced_methods(content: Mapping[str, Any]) -> Iterator[str]:
