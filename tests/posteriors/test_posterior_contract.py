@@ -42,6 +42,13 @@ def test_it_is_sized_and_yields_networks_in_eval_mode(posterior):
     assert as_posterior(posterior) is posterior
 
 
+def test_its_text_is_one_short_line(posterior):
+    if not isinstance(posterior, list):  # Python writes out what is in a list
+        assert repr(posterior).startswith(f"{type(posterior).__name__}(")
+        assert f": {SAMPLES} networks" in repr(posterior)
+        assert len(repr(posterior)) < 80
+
+
 def test_samples_are_the_same_on_every_pass_whatever_the_random_state(posterior, x):
     first = logits(posterior, x)
     torch.manual_seed(99)

@@ -111,6 +111,14 @@ def test_what_samples_share_is_saved_and_held_once(tmp_path):
     assert first.conv1.bias is not second.conv1.bias
 
 
+def test_samples_with_shared_weights_of_a_wrapped_network_are_not_loaded_without_what_differs(tmp_path):
+    samples = [{"0.1.bias": torch.zeros(2)}, {"0.1.bias": torch.ones(2)}]
+    inner = nn.Sequential(nn.Flatten(), nn.Linear(4, 2))
+    save_posterior(WeightSamples(nn.Sequential(inner), samples), tmp_path / "run")
+    with pytest.raises(FileFormatError, match=r"1\.weight is missing; 0\.1\.weight is not expected"):
+        load_posterior(tmp_path / "run", lambda: inner)
+
+
 @pytest.mark.parametrize("name", [name for name in ARCHITECTURES if not name.startswith("vae")])
 def test_every_architecture_of_ours_is_loaded_by_its_name(name, tmp_path):
     save_posterior([build(name)], tmp_path, architecture=name)

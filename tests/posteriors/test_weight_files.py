@@ -34,11 +34,67 @@ def test_networks_come_back_from_their_files(suffix, architecture, tmp_path, x):
     assert torch.equal(scaled[0](x), networks[0]((x - 0.5) / 0.25))
 
 
-@pytest.mark.parametrize("wrap", [lambda s: {"state_dict": s, "epoch": 3}, lambda s: {f"module.{k}": s[k] for k in s}])
+@pytest.mark.parametrize("wrap", [lambda s: {"state_dict": s, "epoch": 3}, lambda s: {"model": s}])
 def test_checkpoints_of_training_scripts_are_understood(wrap, tmp_path, x):
     network = net()
     torch.save(wrap(network.state_dict()), tmp_path / "a.pt")
     assert torch.equal(load_weights(net, tmp_path / "a.pt")[0](x), network(x))
+
+
+class Wrapped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.module = net()
+
+    def forward(self, x):
+        return self.module(x)
+
+
+def with_prefix(network, prefix):
+    return {prefix + name: tensor for name, tensor in network.state_dict().items()}
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "network.", "network._orig_mod.", "lit.model."])
+def test_a_prefix_of_all_names_is_taken_off(prefix, tmp_path, x):
+    network = net()
+    torch.save({"state_dict": with_prefix(network, prefix)}, tmp_path / "a.ckpt")
+    save_file(with_prefix(network, prefix), tmp_path / "a.safetensors")
+    for again in load_weights(net, [tmp_path / "a.ckpt", tmp_path / "a.safetensors"]):
+        assert torch.equal(again(x), network(x))
+
+
+def test_a_network_that_has_the_prefix_itself_keeps_it(tmp_path, x):
+    network = Wrapped()
+    for name, prefix in (("a.pt", ""), ("b.pt", "module.")):
+        torch.save(with_prefix(network, prefix), tmp_path / name)
+    for again in load_weights(Wrapped, [tmp_path / "a.pt", tmp_path / "b.pt"]):
+        assert torch.equal(again(x), network(x))
+
+
+def test_weights_among_others_are_not_guessed_and_the_message_names_their_prefix(tmp_path, x):
+    network, file = net(), tmp_path / "a.pt"
+    torch.save({**with_prefix(network, "network."), "loss.weight": torch.ones(2)}, file)
+    with pytest.raises(FileFormatError, match=r"under 'network\.', and others beside them: loss\.weight") as refused:
+        load_weights(net, file)
+    advice = str(refused.value).split("torch.save(")[1].removesuffix(", file).")
+    torch.save(eval(advice, {"state": torch.load(file)}), file)  # what the message says
+    assert torch.equal(load_weights(net, file)[0](x), network(x))
+    torch.save({**with_prefix(network, "network."), **with_prefix(network, "ema.")}, file)
+    with pytest.raises(FileFormatError, match=r"under 'network\.' and under 'ema\.'"):
+        load_weights(net, file)
+
+
+def test_names_that_do_not_fit_are_shown_beside_those_that_are_missing(tmp_path):
+    torch.save(
+        {"stem.weight": torch.ones(2), "stem.bias": torch.ones(2), "head.bias": torch.ones(2)}, tmp_path / "a.pt"
+    )
+    with pytest.raises(
+        FileFormatError, match=r"1\.weight is missing; stem\.weight is not expected; 1\.bias is missing"
+    ):
+        load_weights(net, tmp_path / "a.pt")
+    torch.save({**net().state_dict(), "ema.1.weight": torch.ones(2, 4), "ema.1.bias": torch.ones(2)}, tmp_path / "a.pt")
+    with pytest.raises(FileFormatError, match=r"Sequential: ema\.1\.weight is not expected; ema\.1\.bias"):
+        load_weights(net, tmp_path / "a.pt")
 
 
 class Evil:

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """Images and what is known about them.
 
@@ -20,6 +20,8 @@ class Dataset:
     >>> data = Dataset(bytes_of_images, labels, ("cat", "dog"), "mine", "all")
     >>> len(data), data.shape, data.batch([0, 2]).dtype, data.subset(slice(2)).labels.tolist()
     (3, (1, 2, 2), torch.float32, [0, 1])
+    >>> data
+    Dataset(mine all: 3 images (1, 2, 2), 2 classes)
     """
 
     images: Shaped[Tensor, "N C H W"]
@@ -28,6 +30,10 @@ class Dataset:
     name: str
     split: str
     by_folder: bool = False
+
+    def __repr__(self) -> str:
+        known = f"{len(self.classes)} classes" if self.labels is not None else "no labels"
+        return f"Dataset({self.name} {self.split}: {len(self)} images {self.shape}, {known})"
 
     def __len__(self) -> int:
         return len(self.images)

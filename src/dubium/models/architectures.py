@@ -4,6 +4,7 @@ Of a network that a file describes, the options are checked, and the shapes know
 """
 
 from collections.abc import Callable, Mapping
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +74,14 @@ def is_small_option(name: object, value: object) -> bool:
 
 
 def misfits(network: nn.Module, tensors: Mapping[str, Tensor]) -> list[str]:
-    """Every way in which names and shapes of tensors differ from those of a network's state."""
+    """Every way in which names and shapes of tensors differ from those of a network's state.
+
+    Names that are missing and names that are not expected take turns: the first ones show what differs.
+    """
     wanted = network.state_dict()
-    found = [f"{name} is missing" for name in wanted if name not in tensors]
-    found += [f"{name} is not expected" for name in tensors if name not in wanted]
-    return found + [
+    missing = [f"{name} is missing" for name in wanted if name not in tensors]
+    unexpected = [f"{name} is not expected" for name in tensors if name not in wanted]
+    return [*filter(None, chain.from_iterable(zip_longest(missing, unexpected)))] + [
         f"{name} has shape {tuple(tensors[name].shape)} instead of {tuple(value.shape)}"
         for name, value in wanted.items()
         if name in tensors and isinstance(value, Tensor) and tensors[name].shape != value.shape

@@ -7,11 +7,11 @@ from torch import nn
 
 from dubium.errors import PosteriorTypeError
 from dubium.posteriors.gaussian import check_samples
-from dubium.posteriors.weights import snapshot
+from dubium.posteriors.weights import describe_posterior, snapshot
 from dubium.seeds import numbered_seed, temporary_seed
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Drawn:
     """The networks `sample(0)`, ..., `sample(samples - 1)`; each is copied, so that `sample` may reuse one network.
 
@@ -29,6 +29,9 @@ class Drawn:
 
     def __post_init__(self) -> None:
         check_samples(self.samples)
+
+    def __repr__(self) -> str:
+        return describe_posterior(self, self.sample)
 
     def __len__(self) -> int:
         return self.samples

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from dubium.errors import PosteriorError
-from dubium.posteriors.weights import check_weights, snapshot, with_weights
+from dubium.posteriors.weights import check_weights, describe_posterior, snapshot, with_weights
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Gaussian:
     """`mean` plus independent noise of standard deviation `std[name]`, plus low-rank noise common to all weights.
 
@@ -48,6 +48,9 @@ class Gaussian:
         ranks = {len(directions) for directions in self.factors.values()}
         if len(ranks) > 1:
             raise PosteriorError(f"factors has {sorted(ranks)} directions; every weight needs the same number.")
+
+    def __repr__(self) -> str:
+        return describe_posterior(self, self.mean)
 
     def __len__(self) -> int:
         return self.samples

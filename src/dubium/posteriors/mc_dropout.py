@@ -17,7 +17,7 @@ from dubium.errors import NetworkStateError
 from dubium.posteriors.fixed_noise import Place, restore_noise
 from dubium.posteriors.functional_dropout import Sites, find_sites, fix_noise, has_noise, may_drop_out_inside
 from dubium.posteriors.gaussian import check_samples
-from dubium.posteriors.weights import snapshot
+from dubium.posteriors.weights import describe_posterior, snapshot
 
 ALPHA = -1.7580993408473766  # where SELU saturates: what (Feature)AlphaDropout puts in place of a value
 ELEMENTWISE = (nn.Dropout, nn.AlphaDropout)
@@ -26,7 +26,7 @@ SATURATING = (nn.AlphaDropout, nn.FeatureAlphaDropout)
 FUNCTIONS = 2**31  # in a seed, where the number of a dropout layer stands
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MCDropout:
     """A network with dropout, as `samples` networks with the same weights and different fixed masks.
 
@@ -41,12 +41,15 @@ class MCDropout:
     network: nn.Module
     samples: int = 20
     seed: int = 0
-    _sites: dict[tuple[int, ...], Sites] = field(default_factory=dict, init=False, repr=False)  # by image shape
+    _sites: dict[tuple[int, ...], Sites] = field(default_factory=dict, init=False)  # by image shape
 
     def __post_init__(self) -> None:
         check_samples(self.samples)
         dropout_layers(self.network)
         object.__setattr__(self, "network", snapshot(self.network))
+
+    def __repr__(self) -> str:
+        return describe_posterior(self, self.network)
 
     def __len__(self) -> int:
         return self.samples

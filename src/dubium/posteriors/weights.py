@@ -1,6 +1,6 @@
 """Networks that differ in some of their weights only."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dubium.checks import count_text
 from dubium.errors import NetworkStateError, PosteriorError
 
 
@@ -69,7 +70,18 @@ def check_weights(network: nn.Module, weights: Mapping[str, Tensor], what: str) 
             )
 
 
-@dataclass(frozen=True, eq=False)
+def describe_posterior(posterior: Sized, network: object) -> str:
+    """A posterior in one line, without its tensors.
+
+    >>> describe_posterior([nn.Identity()] * 3, nn.Identity())
+    'list(Identity: 3 networks)'
+    """
+    name = getattr(network, "__name__", type(network).__name__)
+    seed = f", seed {posterior.seed}" if hasattr(posterior, "seed") else ""
+    return f"{type(posterior).__name__}({name}: {count_text(len(posterior), 'network')}{seed})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class WeightSamples:
     """One network with several values for some of its weights; the other weights are stored once.
 
@@ -77,6 +89,8 @@ class WeightSamples:
     >>> posterior = WeightSamples(network, [{"bias": torch.zeros(2)}, {"bias": torch.ones(2)}])
     >>> [sample.bias.tolist() for sample in posterior]
     [[0.0, 0.0], [1.0, 1.0]]
+    >>> posterior
+    WeightSamples(Linear: 2 networks)
     """
 
     network: nn.Module
@@ -88,6 +102,9 @@ class WeightSamples:
             raise PosteriorError("WeightSamples was given no weights; give one mapping from names to tensors a sample.")
         for index, weights in enumerate(self.weights):
             check_weights(self.network, weights, f"Sample {index}")
+
+    def __repr__(self) -> str:
+        return describe_posterior(self, self.network)
 
     def __len__(self) -> int:
         return len(self.weights)

@@ -119,7 +119,8 @@ def unpack_networks(
             for architecture, (file, tensors) in zip(architectures, files.items(), strict=True)
         ]
     first, own = next(iter(files.items()))
-    base = restore_normalisation(network_with(architectures[0], {**shared, **own}, first), normalisation)
+    network = network_with(architectures[0], {**shared, **own}, first, own_names=True)
+    base = restore_normalisation(network, normalisation)
     known = named_shapes(base)
     prefix = "" if normalisation is None else PREFIX
     for file, tensors in files.items():

@@ -1,14 +1,15 @@
 """Weight files as deep ensembles, which are lists of networks (Lakshminarayanan et al., 2017, arXiv:1612.01474)."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
 
+from dubium.checks import list_some
 from dubium.errors import FileFormatError, OptionError, PosteriorError
 from dubium.models import Normalized
 from dubium.models.architectures import misfits
@@ -32,7 +33,8 @@ def load_weights(
 
     Args:
         architecture: one for all files, or one for each. See `Architecture`.
-        files: safetensors, or `.pt` files that hold tensors only; nothing is unpickled.
+        files: safetensors, or `.pt` files that hold tensors only; nothing is unpickled. A prefix that all names have
+            (`module.`, `_orig_mod.`, Lightning's `network.`) is taken off where the rest is the network's names.
         mean: with `std`, of the channels of the training images: each network is then wrapped in `Normalized`, and
             takes images in [0, 1].
 
@@ -65,12 +67,23 @@ def load_weights(
     return [Normalized(network, mean, std).eval() for network in networks]
 
 
-def network_with(architecture: Architecture, tensors: Mapping[str, Tensor], file: str | Path) -> nn.Module:
+def network_with(
+    architecture: Architecture, tensors: Mapping[str, Tensor], file: str | Path, *, own_names: bool = False
+) -> nn.Module:
     """A network with the weights of a file, in the file's floating type.
 
     Names, shapes and kinds of numbers are compared before the network takes memory.
+
+    Args:
+        own_names: whether tensors must be called as the network calls them, without a prefix.
     """
     outline = build_network(architecture, outline=True)
+    wanted = outline.state_dict().keys()
+    prefixes = [] if own_names or wanted <= tensors.keys() else fitting_prefixes(wanted, tensors)
+    if prefixes and len(tensors) == len(wanted):  # every name has it, so there is only one
+        tensors = {name.removeprefix(prefixes[0]): tensor for name, tensor in tensors.items()}
+    elif prefixes:
+        refuse_prefixes(prefixes, tensors, file)
     problems = misfits(outline, tensors)
     problems += [
         f"{name} is of type {tensor.dtype}"
@@ -89,6 +102,33 @@ def network_with(architecture: Architecture, tensors: Mapping[str, Tensor], file
     network = network if dtype is None else network.to(dtype)
     network.load_state_dict(dict(tensors))
     return network.eval().requires_grad_(False)
+
+
+def fitting_prefixes(wanted: Collection[str], names: Iterable[str]) -> list[str]:
+    """Prefixes, each up to a dot, under which there is a name for every one that is wanted.
+
+    >>> fitting_prefixes(["fc.bias"], ["network.fc.bias", "loss.weight"])
+    ['network.']
+    """
+    found: dict[str, int] = {}
+    depths = {name.count(".") for name in wanted}
+    for name in names:
+        for depth in depths:
+            prefix, *rest = name.rsplit(".", depth + 1)
+            if len(rest) == depth + 1 and ".".join(rest) in wanted:
+                found[f"{prefix}."] = found.get(f"{prefix}.", 0) + 1
+    return [prefix for prefix, count in found.items() if count == len(wanted)]
+
+
+def refuse_prefixes(prefixes: Sequence[str], names: Iterable[str], file: str | Path) -> NoReturn:
+    """The network's weights are among others."""
+    others = [name for name in names if not name.startswith(prefixes[0])]
+    raise FileFormatError(
+        f"{file} has the network's weights under {' and under '.join(map(repr, prefixes))}, and others beside them: "
+        f"{list_some(others)}. Save the network's alone: with `state` for the file's names and tensors, torch.save("
+        f"{{name.removeprefix({prefixes[0]!r}): state[name] for name in state if name.startswith({prefixes[0]!r})}}, "
+        "file)."
+    )
 
 
 def read_tensors(file: str | Path, digest: str | None = None) -> dict[str, Tensor]:
@@ -150,6 +190,4 @@ def state_dict_of(content: Any, file: str | Path) -> dict[str, Tensor]:
             f"{file} holds a {type(content).__name__} that is not a state dict (names and tensors). Save "
             "network.state_dict() alone."
         )
-    prefix = "module."  # what nn.DataParallel writes in front of every name
-    strip = all(name.startswith(prefix) for name in content)
-    return {name.removeprefix(prefix) if strip else name: tensor for name, tensor in content.items()}
+    return dict(content)
