@@ -290,3 +290,43 @@ def test_seeds_may_be_numpys(unchecked):
     networks, x = ensemble(small_cnn), images(1)
     one, two = (dubium.explain(networks, x, method="random", seed=seed).maps["total"] for seed in (7, np.int64(7)))
     assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("name", ["doubt.npz", "doubt.PT", "runs.d/doubt.json"])
+def test_a_name_of_another_kind_of_file_is_refused(name, result, tmp_path):
+    with pytest.raises(
+        errors.OptionError, match=r"but an explanation is a safetensors file.*Name it .*doubt\.safetensors"
+    ):
+        result.save(tmp_path / name)
+    assert list(tmp_path.rglob("*")) == []
+
+
+@pytest.mark.parametrize("name", ["doubt", "doubt.safetensors", "doubt.1", "doubt.dubium"])
+def test_any_other_name_is_what_load_takes(name, result, tmp_path):
+    result.save(tmp_path / name)
+    assert torch.equal(dubium.load(tmp_path / name).probs, result.probs)
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [
+        ("ua-backprop", {"tau1": np.float32(0.5), "classes": np.int64(2)}),
+        ("ig", {"steps": np.int64(3)}),
+        ("smoothgrad", {"samples": np.uint8(2), "sigma": np.float64(0.25)}),
+    ],
+)
+def test_options_may_be_numpys(method, options, unchecked, tmp_path):
+    posterior, x = ensemble(small_cnn), images(2)
+    plain = {name: value.item() for name, value in options.items()}
+    ours, right = (dubium.explain(posterior, x, method=method, **given) for given in (options, plain))
+    assert torch.equal(ours.maps["total"], right.maps["total"])
+    assert ours.options == right.options
+    ours.save(tmp_path / "doubt.safetensors")
+    assert dubium.load(tmp_path / "doubt.safetensors").options == dict(right.options)
+    with pytest.raises(errors.OptionError, match="greater than 0 is needed"):
+        dubium.explain(posterior, x, method=method, **{name: -value.astype(int) for name, value in options.items()})
+
+
+def test_pictures_take_numpys_numbers(result, unchecked):
+    figure = result.plot(torch.rand(result.input_shape), most=np.int64(1), smooth=np.float32(1))
+    assert "smoothed by 1 pixel for the eye" in figure.get_suptitle()

@@ -9,7 +9,7 @@ import dubium
 from dubium import errors
 from dubium.explanation import Explanation
 from dubium.figures import smooth_map
-from dubium.regions import bounding_box, label_components, map_regions
+from dubium.regions import Region, bounding_box, label_components, map_regions
 from tests.networks import ensemble, images, small_cnn
 
 
@@ -116,3 +116,18 @@ def test_what_is_not_there_is_refused():
         result.regions("total", level=0)
     with pytest.raises(errors.OptionError, match=r"dubium\.explain makes maps"):
         dubium.uncertainty(ensemble(small_cnn), images(1)).regions()
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.41, "41 %"), (0.0099, "1 %"), (0.0042, "0.4 %"), (0.0001, "under 0.1 %"), (0.0, "0 %"), (1.0, "100 %")],
+)
+def test_a_share_below_one_per_cent_is_no_zero(share, text):
+    region = Region(torch.ones(2, 2, dtype=torch.bool), (0, 0, 2, 2), 4, share, "total")
+    assert repr(region) == f"Region(total: {text} in 4 pixels, rows 0 to 1, columns 0 to 1)"
+
+
+def test_levels_and_smoothing_may_be_numpys(unchecked):
+    values = torch.rand(6, 6)
+    ours = map_regions(values, "total", level=np.float32(0.5), smooth=np.float64(1))
+    assert repr(ours) == repr(map_regions(values, "total", level=0.5, smooth=1.0))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dubium._explain import uncertainty
-from dubium.checks import check_kinds
+from dubium.checks import check_folder_name, check_kinds, check_seed
 from dubium.choices import DEMO
 from dubium.data import Dataset, load
 from dubium.data.labels import match_labels
@@ -88,10 +88,10 @@ def evaluate(
         images, note = match_to_networks(images, networks, class_names, protocol)
     name = str(posterior) if isinstance(posterior, str | Path) else ""
     with TemporaryDirectory() as temporary:
-        folder = Path(temporary if out is None else out)
+        folder = check_folder_name(temporary if out is None else out)
         evaluation = Evaluation(
             networks, images, chosen, check_kinds(kinds), folder, name,
-            seed=seed, other_data=other_images(data, images), on_step=progress or ignore_step, note=note,
+            seed=check_seed(seed), other_data=other_images(data, images), on_step=progress or ignore_step, note=note,
         )  # fmt: skip
         with own_folder(folder):
             summary = run_protocol(protocol, evaluation, scale=scale, **options)

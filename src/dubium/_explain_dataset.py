@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.checks import check_kinds
+from dubium.checks import check_folder_name, check_kinds, warn_user
 from dubium.choices import RANKING
+from dubium.data.labels import unused_labels_note
 from dubium.data.samples import GIVEN
 from dubium.errors import OptionError
 from dubium.files import own_folder
@@ -17,7 +18,7 @@ from dubium.report import write_page
 from dubium.run import Results, Settings, open_work
 from dubium.run import explain_dataset as explain_work
 from dubium.run.dataset import StageProgress
-from dubium.run.sources import source_of
+from dubium.run.sources import source_folders, source_of
 
 
 def explain_dataset(
@@ -44,7 +45,8 @@ def explain_dataset(
     Args:
         posterior: as for `explain`, or the name or folder of a saved one.
         data: a torch dataset or its loader (samples are read in the dataset's order), images (N, C, H, W), (images,
-            labels), a `dubium.data.Dataset`, or a name. Images are as the networks take them.
+            labels), a `dubium.data.Dataset`, or a name. Images are as the networks take them. Labels of torchvision's
+            `ImageFolder` count folders: they are matched to `class_names` by name.
         out: a folder of this run alone.
         method: a name, `package.module:function`, or what `dubium.register_method` named; options may follow, as in
             "ig:steps=50".
@@ -66,6 +68,7 @@ def explain_dataset(
     ...     len(results), results.explained_count(), (results.folder / "index.html").exists()
     (64, 2, True)
     """
+    out = check_folder_name(out)
     if not isinstance(method, str):
         raise OptionError(
             f"The method is a {type(method).__name__}; a folder of results needs a name for it: "
@@ -84,7 +87,10 @@ def explain_dataset(
         classes=None if class_names is None else tuple(class_names), input_shape=input_shape,
         memory=memory, seed=seed, batch=batch,
     )  # fmt: skip
-    with own_folder(Path(out)):
-        results = explain_work(open_work(settings, source_of(data), networks), out, progress=progress)
+    with own_folder(out):
+        work = open_work(settings, source_of(data), networks)
+        if note := unused_labels_note(source_folders(work.source), work.about["classes"]):
+            warn_user(note)
+        results = explain_work(work, out, progress=progress)
         write_page(results)
     return results

@@ -16,7 +16,7 @@ from dubium.attribution._measure import check_gradients
 from dubium.attribution._own_methods import find_attributor
 from dubium.attribution._prepared import CONTEXT, ConfiguredAttributor, RelevanceByCalls, predict_logits
 from dubium.attribution._scaling import scale_to_scores
-from dubium.checks import check_number
+from dubium.checks import check_number, plain_number
 from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.models import load_vae
 from dubium.option_text import read_method
@@ -115,6 +115,7 @@ def choose_method(method: object, options: Mapping[str, Any], channels: int) -> 
     """The method that a user named or gave, with its options checked; a name may have options too: `ig:steps=50`."""
     if isinstance(method, str) and ":" in method:
         method, options = read_method(method, options)
+    options = {name: plain_number(value) for name, value in options.items()}
     method = RECOMMENDED if isinstance(method, str) and method == AUTO else method
     if isinstance(options.get("vae"), str | Path):
         options = {**options, "vae": load_vae(options["vae"])}

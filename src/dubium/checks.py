@@ -4,8 +4,10 @@ import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from operator import index
-from typing import NoReturn, SupportsIndex
+from pathlib import Path
+from typing import Any, NoReturn, SupportsIndex
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
@@ -30,6 +32,11 @@ from dubium.errors import (
 from dubium.types import KINDS, Kind, Posterior
 
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
+KNOWN_SUFFIXES = (
+    ".safetensors", ".npz", ".npy", ".pt", ".pth", ".pkl", ".json", ".csv", ".parquet", ".h5", ".mat", ".zip", ".txt",
+    ".png", ".jpg", ".jpeg", ".pdf", ".svg", ".html",
+)  # fmt: skip
+"""Of files that people know by their ends."""
 
 
 def check_images(x: object) -> None:
@@ -198,11 +205,41 @@ def check_number(
     """Whether a number is larger than `above`, and finite; or one of some words."""
     if isinstance(value, str) and value in words:
         return
+    value = plain_number(value)
     number_types = int if whole else int | float
     if isinstance(value, bool) or not isinstance(value, number_types) or not above < value < float("inf"):
         noun = "a whole number" if whole else "a number"
         others = ", ".join(map(repr, words)) + " or " if words else ""
         raise OptionError(f"{name}={value!r}; {others}{noun} greater than {above} is needed.")
+
+
+def plain_number(value: Any) -> Any:
+    """A NumPy number as Python's, which JSON can hold, also in a tuple; anything else as it is.
+
+    >>> plain_number(np.int64(3)), plain_number((np.int64(3), 32)), plain_number("auto")
+    (3, (3, 32), 'auto')
+    """
+    if type(value) is tuple:
+        return tuple(map(plain_number, value))
+    return value.item() if isinstance(value, np.number) else value
+
+
+def refuse_other_suffix(path: Path | str, suffix: str, what: str) -> None:
+    """Refuse a file's name whose end promises another kind of file than what is written; other ends are free.
+
+    Args:
+        suffix: the right one; "" for a folder.
+        what: the sentence about what is written.
+    """
+    if (given := Path(path).suffix).lower() in KNOWN_SUFFIXES and given.lower() != suffix:
+        raise OptionError(f"{path} ends with {given}, but {what}. Name it {Path(path).with_suffix(suffix)}.")
+
+
+def check_folder_name(out: Path | str) -> Path:
+    """A folder to write to; an empty name would be the current folder."""
+    if not str(out).strip():
+        raise OptionError(f"The folder to write to is called {str(out)!r}. Give it a name; '.' is the current folder.")
+    return Path(out)
 
 
 def count_text(count: int, noun: str) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from dubium.checks import refuse_other_suffix
 from dubium.errors import DataNotFoundError, FileFormatError, OptionError
 from dubium.shares import class_shares
 from dubium.tensor_files import read_tensor_file, write_tensors
@@ -51,9 +52,10 @@ class Explanation:
         return f"Explanation({self.method}: {images} images, {samples} networks, {classes} classes, {maps})"
 
     def save(self, path: Path | str) -> None:
-        """Write everything to one safetensors file, whole or not at all."""
+        """Write everything to one safetensors file, whole or not at all; a name of another kind of file is refused."""
         from dubium import __version__
 
+        refuse_other_suffix(path, ".safetensors", "an explanation is a safetensors file, which dubium.load reads")
         tensors = {"probs": self.probs, "members": self.members}
         tensors |= {} if self.images is None else {"images": self.images}
         own = {"scores": self.scores, "maps": self.maps, "all_scores": self.all_scores}

@@ -66,7 +66,7 @@ def smooth_map(maps: Float[Tensor, "H W"], smooth: float | int) -> Float[Tensor,
 
 def smooth_words(smooth: float | int) -> str:
     """What a picture of smoothed maps says about them; nothing where they are raw."""
-    return f"Maps are smoothed by {smooth:g} pixel{'s' * (smooth != 1)} for the eye." if smooth else ""
+    return f"Maps are smoothed by {smooth:g} pixel{'' if smooth == 1 else 's'} for the eye." if smooth else ""
 
 
 def map_colours(maps: Tensor) -> Float[np.ndarray, "H W 3"]:
@@ -123,6 +123,17 @@ def three_digits(value: float) -> str:
     ['0.300', '1.11', '120', '1.23e-05']
     """
     return f"{value:#.3g}".rstrip(".")
+
+
+def percent(part: float) -> str:
+    """A part as per cent; with a decimal below 1 %, where most of a thousand classes are.
+
+    >>> percent(0.41), percent(0.0013), percent(0.0), percent(0.00002)
+    ('41 %', '0.1 %', '0 %', 'under 0.1 %')
+    """
+    if 0 < part < 0.0005:
+        return "under 0.1 %"
+    return f"{part:.{int(0 < part < 0.0095)}%}".replace("%", " %")
 
 
 def explanation_figure(

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from dubium.figures import MOST, data_url, is_small, map_colours, picture
+from dubium.figures import MOST, data_url, is_small, map_colours, percent, picture
 
 if TYPE_CHECKING:
     from dubium.explanation import Explanation
@@ -47,7 +47,7 @@ def prediction_words(explanation: "Explanation", index: int) -> str:
     """The likeliest class, and the second one if it has 5 % at least."""
     names, likely = explanation.class_names, torch.as_tensor(explanation.probs[index]).topk(2)
     words = [
-        f"{names[k] if names else k} ({p:.0%})".replace("%", " %")
+        f"{names[k] if names else k} ({percent(p)})"
         for k, p in zip(likely.indices.tolist(), likely.values.tolist(), strict=True)
     ]
     return " or ".join(words[: 1 + (float(likely.values[1]) >= 0.05)])

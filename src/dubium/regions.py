@@ -14,7 +14,7 @@ from torch import Tensor
 
 from dubium.checks import check_number
 from dubium.errors import OptionError
-from dubium.figures import smooth_map
+from dubium.figures import percent, smooth_map
 
 LEVEL = 0.5
 SIDE_PER_SMOOTH = 18
@@ -44,7 +44,7 @@ class Region:
     def __repr__(self) -> str:
         top, left, bottom, right = self.box
         place = "the remainder" if self.is_remainder else f"{span('row', top, bottom)}, {span('column', left, right)}"
-        return f"Region({self.kind}: {100 * self.share:.0f} % in {self.area} pixel{'s' * (self.area != 1)}, {place})"
+        return f"Region({self.kind}: {percent(self.share)} in {self.area} pixel{'s' * (self.area != 1)}, {place})"
 
 
 def span(noun: str, start: int, stop: int) -> str:

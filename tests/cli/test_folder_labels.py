@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -124,8 +125,71 @@ def test_explain_dataset_in_python_does_the_same():
     for data in ("same", dubium.data.load("same")):
         for names, labels in ((None, [None] * 6), (list("0123456789"), [0, 1, 2, 4, 5, 6])):
             out = f"{type(data).__name__}-{names is None}"
-            found = dubium.explain_dataset(networks, data, out, top=0, class_names=names)
+            with nullcontext() if names else pytest.warns(UserWarning, match="Labels are not used"):
+                found = dubium.explain_dataset(networks, data, out, top=0, class_names=names)
             assert [row.label for row in found.rows()] == labels
+
+
+class Folders:
+    """What torchvision's ImageFolder is: labels count the folders in the order of their names."""
+
+    def __init__(self, root, target_transform=None):
+        self.classes = sorted(path.name for path in Path(root).iterdir())
+        self.class_to_idx = {name: rank for rank, name in enumerate(self.classes)}
+        self.samples = [(f"{root}/{name}/x.png", rank) for name, rank in self.class_to_idx.items()]
+        self.target_transform = target_transform
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        path, rank = self.samples[index]
+        return Image.open(path), rank if self.target_transform is None else self.target_transform(rank)
+
+
+def test_an_image_folder_of_torchvision_is_matched_by_name():
+    networks, names = dubium.load_posterior("ens", architecture="label_code:network"), list("0123456789")
+    data = Folders("same")
+    subset = torch.utils.data.Subset(data, [5, 3])
+    for given, labels in ((data, [0, 1, 2, 4, 5, 6]), (subset, [6, 4])):
+        found = dubium.explain_dataset(networks, given, f"named-{len(labels)}", top=0, class_names=names)
+        assert [row.label for row in found.rows()] == labels
+    settings = {"methods": ["grad"], "scale": "smoke", "images": 4, "step": 10.0}
+    ours, right = (
+        dubium.evaluate(networks, given, **settings, class_names=names)["results"]["grad"]["true-probability@2%"]
+        for given in (data, "same")
+    )
+    assert ours == right
+
+
+def test_an_image_folder_that_cannot_be_matched_has_no_labels_and_says_so():
+    networks = dubium.load_posterior("ens", architecture="label_code:network")
+    with pytest.warns(UserWarning, match=r"Labels are not used: .* like a folder \(0,1,2,4,5,6\).*class_names="):
+        found = dubium.explain_dataset(networks, Folders("same"), "unnamed", top=0)
+    assert [row.label for row in found.rows()] == [None] * 6
+    settings = {"methods": ["grad"], "scale": "smoke", "images": 4, "step": 10.0}
+    assert "Folders has 6 classes" in dubium.evaluate(networks, Folders("same"), **settings)["notes"][0]
+
+
+def test_an_image_folder_with_a_target_transform_has_numbers_of_classes():
+    networks = dubium.load_posterior("ens", architecture="label_code:network")
+    found = dubium.explain_dataset(networks, Folders("same", lambda rank: 9 - rank), "own", top=0)
+    assert [row.label for row in found.rows()] == [9, 8, 7, 6, 5, 4]
+
+
+def test_explain_says_where_a_factory_s_folders_are_no_classes(here):
+    (here / "label_data.py").write_text(
+        "from PIL import Image\n"
+        "class Data:\n"
+        "    class_to_idx, samples = {'cat': 0, 'dog': 1}, [('same/0/x.png', 0), ('same/1/x.png', 1)]\n"
+        "    def __len__(self): return 2\n"
+        "    def __getitem__(self, index): return Image.open(self.samples[index][0]), index\n"
+    )
+    said = say("explain", *OWN, "--dataset", "label_data:Data", "--method", "grad", "--out", "out")
+    assert "Labels are not used: no class of the networks is known to be called like a folder (cat,dog)." in said
+    assert "Labels" not in say(
+        "uncertainty", *OWN, "--dataset", "label_data:Data", "--names", "cat,dog,c,d,e,f,g,h,i,j"
+    )
 
 
 def test_explain_takes_a_dataset_of_fewer_folders_as_it_takes_images():

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import dubium.web
 from dubium.cli import app
+from dubium.errors import OptionError
 
 CODE = """
 import torch
@@ -36,6 +37,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "said_code", raising=False)
+    return tmp_path
 
 
 def say(*words, code=0):
@@ -103,3 +105,26 @@ def test_the_explorer_says_that_it_begins_and_nothing_of_going_on_when_it_is_sto
     said = say("serve", "demo", code=130)
     assert said.startswith("dubium: opening the networks")
     assert said.endswith("dubium: stopped.")
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("explain", "demo", "--out", ""), "--out"),
+        (("explain", "demo", "--out="), "--out"),
+        (("evaluate", "blurring", "demo", "--out", " "), "--out"),
+        (("export", "", "--to", "csv"), "One of the words"),
+    ],
+)
+def test_an_empty_word_is_refused_before_anything_is_written(words, named, here):
+    before = sorted(here.rglob("*"))
+    assert f"{named} is empty. Give it a value, or leave it out" in say(*words, code=2).replace("│ ", "")
+    assert sorted(here.rglob("*")) == before
+
+
+def test_an_empty_folder_name_is_refused_in_python_too(here):
+    before = sorted(here.rglob("*"))
+    for call in (dubium.explain_dataset, dubium.evaluate):
+        with pytest.raises(OptionError, match=r"'\.' is the current folder"):
+            call("demo", "demo", out="")
+    assert sorted(here.rglob("*")) == before

@@ -205,3 +205,12 @@ def test_outlines_are_the_edges_between_inside_and_outside():
     mask = np.array([[True, True, False], [False, True, False]])
     assert sorted(edge_runs(mask)) == [(0, 0, 2), (1, 0, 1), (2, 1, 2)]
     assert outline_path(mask) == "M0 0H2M0 1H1M1 2H2M0 0V1M1 1V2M2 0V2"
+
+
+@pytest.mark.parametrize(
+    ("to", "name", "better"), [("coco", "x.csv", "x.json"), ("png", "x.png", "x"), ("csv", "x.JSON", "x.csv")]
+)
+def test_a_name_of_another_kind_of_file_is_refused(to, name, better, out, tmp_path):
+    with pytest.raises(errors.OptionError, match=f"--to {to} writes a .*Name it .*{better}"):
+        write_export(out / "a", to, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

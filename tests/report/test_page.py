@@ -11,9 +11,11 @@ from dubium.evaluation import calibration_error
 from dubium.evaluation.ranks import rank_correlation
 from dubium.ranking import most_uncertain
 from dubium.report import write_page, write_pngs
+from dubium.report.cards import places_text
 from dubium.report.compare import comparison_card, write_comparison
 from dubium.report.summary import summarise_results
 from dubium.run import Settings, explain_dataset, open_results, open_work
+from dubium.run.row import region_rows
 from tests import piles
 
 EMPTY = {"img", "meta", "link", "br", "input"}
@@ -120,6 +122,41 @@ def test_class_names_are_text_not_markup(out):
     text = write_page(out / "a").read_text()
     assert "&lt;cat&gt;" in text
     assert "<cat>" not in text
+
+
+@pytest.mark.parametrize(
+    ("blocks", "words"),
+    [
+        ({(0, 0): 0.75, (11, 11): 0.25}, "75 % at the top left, 25 % at the bottom right"),
+        ({(0, 0): 0.62, (0, 2): 0.38}, "100 % at the top left"),  # two dots at one place
+        ({(0, 0): 0.996, (11, 11): 0.004}, "100 % at the top left, 0.4 % elsewhere"),
+    ],
+)
+def test_places_add_up_and_what_is_tiny_is_elsewhere(blocks, words, out):
+    values = np.zeros((12, 12), np.float32)
+    for place, value in blocks.items():
+        values[place] = value
+    row = place_row(out, values)
+    assert places_text(row, "epistemic") == words
+
+
+def test_a_map_that_is_spread_over_the_image_is_said_to_be_so(out):
+    values = np.full((40, 40), 1.0, np.float32)
+    values[0, 0] = 2.5
+    assert places_text(place_row(out, values), "epistemic") == (
+        "spread over the image; its brightest place has 0.2 % at the top left"
+    )
+
+
+def place_row(out, values):
+    """A row with one epistemic map, whose regions are its dots."""
+    row, (height, width) = next(open_results(out / "a").rows()), values.shape
+    level = 0.003 if values.min() == 0 else 0.9
+    found = region_rows(
+        torch.from_numpy(values), "epistemic", (height, width), (0, 0, height, width), level=level, smooth=0
+    )
+    sizes = {"height": height, "width": width, "image_height": height, "image_width": width}
+    return replace(row, map_epistemic=values, regions=tuple(found), seen=(0, 0, height, width), **sizes)
 
 
 def test_skipped_files_are_listed(out):

@@ -13,6 +13,8 @@ from dubium.errors import FileFormatError
 from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
 from dubium.registry import CONTROL_NAMES, load_function
+from dubium.report import protocols as report_protocols
+from dubium.report.evaluation import FIGURES
 from dubium.report.protocols import write_figures
 from tests.evaluation.handmade import quarrel
 
@@ -78,3 +80,15 @@ def test_evaluation_imports_nothing_that_draws():
             elif isinstance(node, ast.Import):
                 names |= {alias.name for alias in node.names}
     assert not [name for name in names if name.startswith(("matplotlib", "PIL", "dubium.figures", "dubium.report"))]
+
+
+def test_every_figure_has_a_title_on_the_page():
+    """Names of figures about all methods, as the code that draws them spells them."""
+    named = set()
+    for file in Path(report_protocols.__file__).parent.glob("[a-z]*.py"):
+        functions = [node for node in ast.parse(file.read_text()).body if isinstance(node, ast.FunctionDef)]
+        for function in (function for function in functions if function.name.endswith("_figures")):
+            tables = [node for node in ast.walk(function) if isinstance(node, ast.Dict)]
+            named |= {key.value for table in tables for key in table.keys if isinstance(key, ast.Constant)}
+    assert len(named) >= 8
+    assert named == FIGURES.keys()

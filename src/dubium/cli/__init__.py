@@ -1,6 +1,7 @@
 """The `dubium` command: one file per subcommand, and mistakes reported in a sentence instead of a traceback."""
 
 import traceback
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Annotated, Any
 
@@ -45,6 +46,7 @@ class Commands(TyperGroup):
         for word in args:
             if word.encode(errors="replace").decode() != word:
                 raise typer.BadParameter(f"{word!a} is not UTF-8, as everything that results hold has to be.")
+        refuse_empty_words(args)
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
@@ -67,6 +69,16 @@ class Commands(TyperGroup):
                 raise typer.Exit(2) from error
             traceback.print_exc()
             raise typer.Exit(3) from error
+
+
+def refuse_empty_words(args: Sequence[str]) -> None:
+    """Refuse a word without letters, which a shell makes of a variable without a value: `--out ""`, `--out=`."""
+    for before, word in zip(["", *args], args, strict=False):
+        option = word.removesuffix("=") if word.startswith("--") and word.endswith("=") else ""
+        if option or not word.strip():
+            place = option or (before if before.startswith("-") else "")
+            after = f"{place} is empty" if place else "One of the words is empty"
+            raise typer.BadParameter(f"{after}. Give it a value, or leave it out (a shell's variable may have none).")
 
 
 def keep_near_options(error: Any) -> None:

@@ -60,11 +60,14 @@ def votes_text(votes: Sequence[str]) -> str:
     return ", ".join(name + f" x{count}" * (count > 1) for name, count in Counter(votes).most_common())
 
 
-def say_unused_labels(results: "Results") -> None:
+def say_unused_labels(results: "Results", work: "Work") -> None:
     """Say how folders become labels where classes have no names: those called by numbers, or those of a dataset."""
-    from dubium.data.labels import list_names
+    from dubium.data.labels import list_names, unused_labels_note
+    from dubium.run.sources import source_folders
 
-    if results.about["classes"] is not None:
+    if work.about["classes"] is not None or "factory" in work.settings.images:
+        if note := unused_labels_note(source_folders(work.source), work.about["classes"]):
+            typer.echo(f"dubium: {note}", err=True)
         return
     folders, classes = set[str](), 0
     for row in results.rows(pictures=False):

@@ -128,7 +128,7 @@ def explain(
         print_json({"out": str(folder), **counts, **files, "top": [row_json(row) for row in top_rows]})
     else:
         print_most_uncertain(results, settings.kinds[0])
-        say_unused_labels(results)
+        say_unused_labels(results, work)
         print(f"\n{count:,} image{'s' * (count != 1)} scored, {explained:,} explained. Open {page}.")
     if skipped:
         exit_with_skipped(skipped, quiet=json)

@@ -91,7 +91,7 @@ def uncertainty(
                 print_json(row_json(row))
         else:
             print_most_uncertain(results, settings.kinds[0], top)
-            say_unused_labels(results)
+            say_unused_labels(results, work)
             count = len(results)
             print(f"\n{count:,} image{'s' * (count != 1)} scored." + (f" Open {page}." if page else ""))
         if skipped := results.skipped():

@@ -54,6 +54,16 @@ def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tupl
     return replace(data, labels=None, classes=()), note
 
 
+def unused_labels_note(folders: Sequence[str], names: Sequence[str] | None) -> str:
+    """What to say where images lie in folders of which none is called like a class; "" where one is."""
+    if not folders or set(folders) & set(names or ()):
+        return ""
+    return (
+        f"Labels are not used: no class of the networks is known to be called like a folder ({list_names(folders)}). "
+        "Say what the classes are called, in their order: --names A,B,..., or class_names= in Python."
+    )
+
+
 def check_name_count(names: Sequence[str], count: int) -> None:
     """Refuse names of classes that are not as many as the networks' classes."""
     if len(names) != count:

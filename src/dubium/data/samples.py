@@ -1,6 +1,7 @@
 """Images of a user's own: a tensor, images with labels, a torch dataset or its loader."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from dubium.data.dataset import Dataset, as_float
 from dubium.data.image_files import byte_pixels, convert_colours
@@ -48,7 +49,29 @@ def as_dataset(data: Any) -> Dataset:
         )
     if None in labels:
         return Dataset(torch.stack(images), None, (), GIVEN, "all")
-    return labelled_images(torch.stack(images), torch.tensor(labels))
+    found = labelled_images(torch.stack(images), torch.tensor(labels))
+    folders = folder_classes(data)
+    return replace(found, classes=folders, name=type(base_dataset(data)).__name__, by_folder=True) if folders else found
+
+
+def base_dataset(data: Any) -> Any:
+    """The dataset of a loader, a subset, or a subset of a subset."""
+    while isinstance(data, DataLoader | Subset):
+        data = data.dataset
+    return data
+
+
+def folder_classes(data: Any) -> tuple[str, ...]:
+    """The folders that labels count, where the dataset is one of torchvision's `ImageFolder`; else nothing.
+
+    Their order is that of their names, which need not be the order of a network's classes.
+    """
+    dataset = base_dataset(data)
+    numbers = getattr(dataset, "class_to_idx", None)
+    if not isinstance(numbers, Mapping) or not isinstance(getattr(dataset, "samples", None), list):
+        return ()
+    is_renumbered = getattr(dataset, "target_transform", None) is not None
+    return () if is_renumbered else tuple(sorted(numbers, key=numbers.__getitem__))
 
 
 def labelled_images(images: Tensor, labels: Any) -> Dataset:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dubium._explain import explain
 from dubium._methods import choose_method
+from dubium.checks import plain_number
 from dubium.errors import OptionError
 from dubium.explanation import describe
 from dubium.models import load_vae
@@ -62,12 +63,13 @@ def label_methods(methods: Iterable[Any], channels: int) -> tuple[LabelledMethod
     """
     found: dict[str, LabelledMethod] = {}
     for method in methods:
-        what, options = method if isinstance(method, tuple) else (method, {})
+        what, given = method if isinstance(method, tuple) else (method, {})
+        options = {name: plain_number(value) for name, value in given.items()}
         if isinstance(what, str):
             parsed = parse_method(what, channels)
             one = replace(parsed, options={**parsed.options, **options})
         else:
-            one = LabelledMethod(choose_method(what, options, channels).name, what, dict(options))
+            one = LabelledMethod(choose_method(what, options, channels).name, what, options)
         words = [one.label, *(f"{name}={describe(value)}" for name, value in options.items())]
         label = ":".join(words)
         if label in found:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from dubium.advice import NOTHING
-from dubium.figures import OPACITY, data_url, picture
+from dubium.figures import OPACITY, data_url, percent, picture
 from dubium.report.pictures import (
     contrast_colours,
     contrast_of_kinds,
@@ -29,6 +29,8 @@ from dubium.types import KINDS
 Namer = Callable[[int], str]
 ImageKey = tuple[int, str | None]
 NAMED = 3  # regions that are named in words
+LEAST = 0.01  # share of a region that is named beside others
+ROUNDING = 1e-6  # of shares that are stored as float32
 MOST_CLASSES = 5
 TOTAL = '<label><input type="checkbox" id="total"> total too</label>'
 OUTLINES = '<label><input type="checkbox" id="outlines" checked> regions</label>'
@@ -179,8 +181,8 @@ def votes_html(row: Row, name: Namer) -> str:
     rows, classes = [], likely_classes(row)
     for k in classes:
         ticks = "".join(f'<u style="left:{100 * p:.1f}%"></u>' for p in row.members[:, k])
-        each = ", ".join(f"{p:.0%}" for p in row.members[:, k])
-        label = escape(f"{name(k)}: {row.probs[k]:.0%} together; each network: {each}", quote=True)
+        each = ", ".join(percent(float(p)) for p in row.members[:, k])
+        label = escape(f"{name(k)}: {percent(float(row.probs[k]))} together; each network: {each}", quote=True)
         called = escape(name(k))
         rows.append(
             f'<div class="vote" role="img" aria-label="{label}"><span title="{called}">{called}</span>'
@@ -225,20 +227,19 @@ def card_notes_html(row: Row, methods: Mapping[str, Row]) -> str:
 
 
 def places_text(row: Row, kind: str) -> str:
-    """The largest regions of a row in words: "41 % at the top centre, 22 % at the bottom left, 37 % elsewhere"."""
-    named = [region for region in regions_of_row(row, kind) if not region.is_remainder][:NAMED]
-    if not named:
-        return ""
-    masks = [region.mask(row.image_size) for region in named]
-    parts = [(region.share, f"at the {place_of_most(mask)}") for region, mask in zip(named, masks, strict=True)]
-    parts.append((1 - sum(region.share for region in named), "elsewhere"))
-    return ", ".join(f"{percent(share)} {place}" for share, place in parts)
+    """The largest regions of a row in words: "41 % at the top centre, 22 % at the bottom left, 37 % elsewhere".
 
-
-def percent(part: float) -> str:
-    """A part as per cent; with a decimal below 1 %, where most of a thousand classes are.
-
-    >>> percent(0.41), percent(0.0013), percent(0.0)
-    ('41 %', '0.1 %', '0 %')
+    Regions at the same place are one; those with less than 1 % are elsewhere, unless there is no other.
     """
-    return f"{part:.{int(0 < part < 0.01)}%}".replace("%", " %")
+    found = [region for region in regions_of_row(row, kind) if not region.is_remainder][:NAMED]
+    if not found:
+        return ""
+    shares: dict[str, float] = {}
+    for region in (found[0], *(region for region in found[1:] if region.share >= LEAST)):
+        place = f"at the {place_of_most(region.mask(row.image_size))}"
+        shares[place] = shares.get(place, 0.0) + region.share
+    text = ", ".join(f"{percent(share)} {place}" for place, share in shares.items())
+    if found[0].share < LEAST:
+        return f"spread over the image; its brightest place has {text}"
+    rest = 1 - sum(shares.values())
+    return f"{text}, {percent(rest)} elsewhere" if rest > ROUNDING else text

@@ -7,7 +7,7 @@ from html import escape
 import numpy as np
 
 from dubium.errors import MissingExtraError
-from dubium.report.cards import percent
+from dubium.figures import percent
 from dubium.report.pictures import img_element, place_of_most, row_overlay
 from dubium.run.groups import DRAWS, Group, Groups, find_groups
 from dubium.run.row import Row

@@ -51,6 +51,10 @@ FIGURES = {
     "boxes": "Where the patch was pasted, and where each method guesses it",
     "removal": "Doubt that is left while pixels are taken away",
     "cascade": "How like itself a map is when layers are randomised",
+    "causes": "Two causes in one image: a mark that is ambiguous (blue) and a patch that is unknown (orange)",
+    "two-by-two": "How often each kind's map points at each cause",
+    "attention": "What networks are trained to look at, over the images",
+    "arms": "Test images with and without maps in training",
 }
 """Titles of figures about all methods."""
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from dubium.data.fit import resize_image
 from dubium.data.image_files import read_image
-from dubium.figures import SMALL, brightest_value, data_url, map_layer, overlay, smooth_map
+from dubium.figures import SMALL, brightest_value, data_url, map_layer, overlay, percent, smooth_map
 from dubium.run.row import Array, Row, regions_of_row
 
 THUMBNAIL_PIXELS = 2**20  # dubium writes at most 256 x 256
@@ -100,7 +100,7 @@ def contrast_of_kinds(maps: Mapping[str, Tensor]) -> Contrast | None:
     return Contrast(
         difference,
         shared,
-        f"{shared:.0%} of the aleatoric and the epistemic map is shared; more aleatoric at the {places[0]}, more "
+        f"{percent(shared)} of the aleatoric and the epistemic map is shared; more aleatoric at the {places[0]}, more "
         f"epistemic at the {places[1]}",
     )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
 
-from dubium.figures import picture, smooth_words
+from dubium.figures import percent, picture, smooth_words
 from dubium.files import written_atomically
 from dubium.report.cards import likely_classes
 from dubium.report.pictures import row_image, row_overlay
@@ -49,7 +49,7 @@ def file_stem(row: Row) -> str:
 def prediction_text(row: Row, names: Sequence[str] | None) -> str:
     """The image, what the networks say together, and the label where that is wrong."""
     image = file_stem(row) if row.path else f"image {row.id}"
-    says = f"{image}: {class_name(names, row.prediction)}, {row.confidence:.0%}"
+    says = f"{image}: {class_name(names, row.prediction)}, {percent(row.confidence)}"
     if row.label is None or row.label == row.prediction:
         return says
     return f"{says} (it is {class_name(names, row.label)})"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from html import escape
 
 from dubium.advice import ADVICE, CHECK_LABEL, NOTHING, Advice
-from dubium.report.cards import percent
+from dubium.figures import percent
 from dubium.run.row import Row
 from dubium.run.store import Results
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.checks import check_kinds, check_number, parse_memory
+from dubium.checks import check_kinds, check_number, parse_memory, plain_number
 from dubium.choices import BILINEAR, FITS, INTERPOLATIONS, RANKING, STRETCH
 from dubium.errors import OptionError, lookup
 from dubium.option_text import read_method
@@ -57,8 +57,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         method, options = read_method(self.method, self.options)  # the same results have the same settings
-        object.__setattr__(self, "method", method)
-        object.__setattr__(self, "options", options)
+        plain = {name: plain_number(value) for name, value in vars(self).items()}
+        plain |= {"method": method, "options": {name: plain_number(value) for name, value in options.items()}}
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
         check_kinds(self.kinds)
         lookup("fit", dict.fromkeys(FITS), self.fit or STRETCH)
         lookup("interpolation", dict.fromkeys(INTERPOLATIONS), self.interpolation or BILINEAR)

@@ -19,7 +19,7 @@ from dubium.data.folder import list_folder, read_folder
 from dubium.data.image_files import find_images, image_size, read_image
 from dubium.data.labels import match_labels
 from dubium.data.load import SPLITS
-from dubium.data.samples import as_dataset, read_sample, read_samples
+from dubium.data.samples import as_dataset, folder_classes, read_sample, read_samples
 from dubium.fingerprint import dataset_fingerprint
 from dubium.posteriors.files.architecture import import_path
 
@@ -106,9 +106,14 @@ class FileImages:
 
 @dataclass(frozen=True)
 class SampleImages:
-    """Images of a torch dataset, read one by one."""
+    """Images of a torch dataset, read one by one.
+
+    Where labels count `folders`, a folder is the class that is called like it in `classes`.
+    """
 
     samples: Any  # of `torch.utils.data.Dataset`: numbered, with a length
+    classes: Sequence[str] = ()
+    folders: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -123,6 +128,9 @@ class SampleImages:
 
     def read(self, index: int) -> Item:
         image, label = read_sample(self.samples[index])
+        if self.folders and label is not None:
+            name = self.folders[label]
+            label = list(self.classes).index(name) if name in self.classes else None
         return Item(index, None, label, image)
 
     def digest(self) -> str:
@@ -131,6 +139,13 @@ class SampleImages:
         for image, label in read_samples(self.samples):
             found.update(f"{label}{tuple(image.shape)}".encode() + image.numpy().tobytes())
         return found.hexdigest()
+
+
+def source_folders(source: ImageSource) -> tuple[str, ...]:
+    """The folders that labels come from, in the order of their names; nothing where labels are numbers of classes."""
+    if isinstance(source, DatasetImages):
+        return source.dataset.classes if source.dataset.by_folder else ()
+    return source.folders if isinstance(source, FileImages | SampleImages) else ()
 
 
 def open_dataset(images: Mapping[str, Any], split: str = "test", preprocessing: Preprocessing | None = None) -> Dataset:
@@ -167,7 +182,7 @@ def source_of(data: Any) -> ImageSource:
     """Images of a user's own, whatever they are in; a torch dataset is read when its images are needed."""
     dataset = data.dataset if isinstance(data, DataLoader) else data
     in_memory = isinstance(dataset, Dataset | Tensor | tuple | list | str | Path)
-    return DatasetImages(as_dataset(dataset)) if in_memory else SampleImages(dataset)
+    return DatasetImages(as_dataset(dataset)) if in_memory else SampleImages(dataset, (), folder_classes(dataset))
 
 
 def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tuple[ImageSource, tuple[str, ...] | None]:

@@ -28,7 +28,7 @@ from dubium.posteriors.files.architecture import import_path
 from dubium.posteriors.files.load import load_with_record, posterior_folder
 from dubium.run.data_config import prepared_config
 from dubium.run.settings import Settings
-from dubium.run.sources import DatasetImages, FileImages, ImageSource, open_source
+from dubium.run.sources import DatasetImages, ImageSource, open_source, source_folders
 from dubium.types import Posterior
 
 Shape = tuple[int | None, int | None, int | None]
@@ -103,13 +103,13 @@ def name_by_folders(
     """
     known = None if classes is None else tuple(classes)
     dataset = source.dataset if isinstance(source, DatasetImages) and source.dataset.by_folder else None
-    folders = source.folders if isinstance(source, FileImages) else dataset.classes if dataset else ()
+    folders = source_folders(source)
     if not folders:
         return source, known
     if known is None and class_count(source, posterior, preprocessing, output) in (len(folders), None):
         known = folders
     if dataset is None:
-        return replace(source, classes=known or ()), known  # type: ignore[type-var]  # it is `FileImages`
+        return replace(source, classes=known or ()), known  # type: ignore[type-var]  # it has folders
     matched = replace(dataset, labels=None) if known is None else match_labels(dataset, known, len(known))[0]
     return DatasetImages(matched), known
 

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from dubium.data.fit import Preprocessing, place_map
 from dubium.explanation import Explanation
-from dubium.figures import layer_over, overlay, picture, smooth_map
-from dubium.report.cards import CONTRAST_SCALE, SCALE, percent, prediction_html, scores_html, votes_html
+from dubium.figures import layer_over, overlay, percent, picture, smooth_map
+from dubium.report.cards import CONTRAST_SCALE, SCALE, prediction_html, scores_html, votes_html
 from dubium.report.pictures import (
     contrast_colours,
     contrast_of_kinds,

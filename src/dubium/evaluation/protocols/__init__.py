@@ -7,6 +7,7 @@ its options and its function, and add a line to `dubium.protocols.PROTOCOLS`.
 from dataclasses import replace
 from typing import Any
 
+from dubium.checks import plain_number
 from dubium.choices import SCALES
 from dubium.errors import lookup
 from dubium.evaluation.protocols.evaluation import Evaluation
@@ -33,7 +34,9 @@ def run_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", **cha
     lookup("scale", dict.fromkeys(SCALES), scale)
     about = {"name": name, "version": protocol.version}
     evaluation = replace(evaluation, protocol=about, known_digest=evaluation.posterior_digest())
-    options = load_function(protocol.options_path)(scale, evaluation.data, **changes)
+    options = load_function(protocol.options_path)(
+        scale, evaluation.data, **{name: plain_number(value) for name, value in changes.items()}
+    )
     with own_folder(evaluation.out):
         summary: dict[str, Any] = load_function(protocol.evaluate_path)(evaluation, options)
     return summary

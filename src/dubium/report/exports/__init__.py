@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from dubium.checks import refuse_other_suffix
 from dubium.choices import EXPORTS
 from dubium.errors import OptionError, lookup
 from dubium.report.exports.coco import write_coco
@@ -50,5 +51,8 @@ def write_export(
     kind = kind or kinds[0]
     if to != "csv" and kind not in kinds:
         raise OptionError(f"kind={kind!r}, but the maps in {folder} are of {', '.join(kinds)}.")
-    path = Path(out) if out else Path(folder) / EXPORTS[to]
+    name = EXPORTS[to]
+    what = f"--to {to} writes a {'file' if '.' in name else 'folder'} such as {name}"
+    refuse_other_suffix(out or name, Path(name).suffix, what)
+    path = Path(out) if out else Path(folder) / name
     return path, writer(ExportRegions(results, kind, level, smooth), path)
