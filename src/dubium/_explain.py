@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from dubium._methods import choose_method
 from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
-from dubium.attribution._context import DEFAULT_MEMORY, Context, report_nothing
+from dubium.attribution._context import DEFAULT_CONTEXT, DEFAULT_MEMORY, Context
 from dubium.attribution._prepared import predict_logits
 from dubium.checks import check_images, check_kinds, check_seed, parse_memory, refuse_maps
 from dubium.explanation import Explanation, assemble
@@ -76,7 +76,8 @@ def explain(
     True
     """
     check_images(x)
-    kinds, context = check_kinds(kinds), Context(parse_memory(memory), check_seed(seed), progress or report_nothing)
+    kinds = check_kinds(kinds)
+    context = Context(parse_memory(memory), check_seed(seed), progress or DEFAULT_CONTEXT.progress)
     chosen = choose_method(method, options, x.shape[1])
     names = None if class_names is None else check_class_names(class_names, pair)
     classes = None if pair is None else check_pair(pair, names)

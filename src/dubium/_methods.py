@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from dubium.attribution import ATTRIBUTORS, CONTROLS, PREPARATIONS, RELEVANCES
-from dubium.attribution._budget import is_large
+from dubium.attribution._budget import LARGE_IMAGE
 from dubium.attribution._context import Context
 from dubium.attribution._measure import check_gradients
 from dubium.attribution._own_methods import find_attributor
@@ -57,7 +57,7 @@ class UABackpropMethod:
     needs_gradients: bool = True
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> MethodResult:
-        if is_large(x):
+        if x[:1].nbytes > LARGE_IMAGE:
             check_gradients(networks, x, context.memory)
         explained = LogProbNetworks(networks) if self.options.of == "log-probs" else networks
         prepare = self.relevance.prepare or RelevanceByCalls
@@ -96,7 +96,7 @@ class UncertaintyMethod:
     needs_gradients: bool  # if True, a network whose logits have no gradient at x is refused: its maps would be flat
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> MethodResult:
-        if self.needs_gradients and is_large(x):
+        if self.needs_gradients and x[:1].nbytes > LARGE_IMAGE:
             alone = self.name in MEMBER_BY_MEMBER
             check_gradients(networks if alone else [Stack([*networks])], x, context.memory)
         logits = predict_logits(networks, x, context.memory)

@@ -9,27 +9,18 @@ from typing import Any, NoReturn, SupportsIndex
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.jit import ScriptModule
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
-from torch.nn.parameter import is_lazy
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from dubium.errors import (
-    DeviceError,
-    DtypeError,
     ImagesError,
     ImagesTypeError,
-    NetworkStateError,
     OptionError,
     OutputError,
-    PosteriorError,
-    PosteriorTypeError,
     UnknownNameError,
     unknown,
 )
-from dubium.types import KINDS, Kind, Posterior
+from dubium.types import KINDS, Kind
 
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
 KNOWN_SUFFIXES = (
@@ -73,80 +64,6 @@ def check_images(x: object) -> None:
             f"x has NaN or infinity in {count_text(len(bad), 'image')} of {len(x)}: index {list_some(bad)}. "
             "Remove or repair those images first."
         )
-
-
-def check_posterior(posterior: object, kinds: Sequence[Kind] = ()) -> None:
-    """Whether this is a collection of networks; with a warning if one network is asked for epistemic uncertainty."""
-    hint = "Give a list of networks, even for one: [network]."
-    if isinstance(posterior, nn.Module) and not isinstance(posterior, nn.ModuleList):
-        raise PosteriorTypeError(f"The posterior is a single {type(posterior).__name__}, not a collection. {hint}")
-    if not isinstance(posterior, Posterior) or isinstance(posterior, str | bytes | Tensor | dict):
-        raise PosteriorTypeError(
-            f"The posterior is a {type(posterior).__name__}; a sized collection of networks, the same on every pass, "
-            f"is needed. {hint}"
-        )
-    if len(posterior) == 0:
-        raise PosteriorError(f"The posterior is empty; at least one network is needed. {hint}")
-    if len(posterior) == 1 and "epistemic" in kinds:
-        warn_user(
-            "The posterior has one network: nothing disagrees with it, so epistemic uncertainty is exactly zero, "
-            "and total equals aleatoric."
-        )
-
-
-def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool) -> None:
-    """Whether a network is a fixed function of one image, of x's type and on x's device.
-
-    With `needs_layers`, also whether those can be seen: FullGrad would miss biases, and not know it.
-    """
-    if not isinstance(network, nn.Module):
-        hint = " Its network is element.module_ (skorch)." if hasattr(network, "module_") else ""
-        raise PosteriorTypeError(
-            f"Element {index} of the posterior is a {type(network).__name__}; a torch.nn.Module is needed.{hint}"
-        )
-    tensors: list[Tensor] = []
-    for name, module in network.named_modules():
-        own = (*module._parameters.values(), *module._buffers.values())
-        if any(is_lazy(tensor) for tensor in own):
-            raise NetworkStateError(
-                f"Without weights: {layer_text(index, name, module)}. It is a lazy layer that has not seen a batch. "
-                "Pass one batch through the network, or load its weights, first."
-            )
-        if any(tensor is not None and tensor.is_meta for tensor in own):
-            raise DeviceError(
-                f"x is on {x.device}, network {index} on meta. Without weights: {layer_text(index, name, module)}. "
-                "Load its weights first."
-            )
-        tensors += [tensor for tensor in own if tensor is not None and tensor.is_floating_point()]
-        if module.training:
-            raise NetworkStateError(
-                f"In training mode: {layer_text(index, name, module)}. Its output is random or depends on the batch. "
-                "Call network.eval() first; for MC dropout, use dubium.posteriors.MCDropout, which fixes the masks."
-            )
-        if needs_layers and isinstance(module, ScriptModule):
-            raise PosteriorTypeError(
-                f"Compiled by torch.jit: {layer_text(index, name, module)}. Its layers cannot be seen. Give the module "
-                "that it was made from."
-            )
-        if isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm) and module.running_mean is None:
-            raise NetworkStateError(
-                f"BatchNorm without running statistics: {layer_text(index, name, module)}. It mixes the images of a "
-                "batch, so that a map would depend on its neighbours. Use track_running_stats=True, or GroupNorm."
-            )
-    for tensor in tensors:
-        if tensor.device != x.device:
-            raise DeviceError(
-                f"x is on {x.device}, network {index} on {tensor.device}. Move one: x.to({str(tensor.device)!r})."
-            )
-    if tensors and all(tensor.dtype != x.dtype for tensor in tensors):
-        raise DtypeError(
-            f"x is {x.dtype}, network {index} {tensors[0].dtype}. Convert one: x.to({tensors[0].dtype}), "
-            f"or network.to({x.dtype})."
-        )
-
-
-def layer_text(index: int, name: str, module: nn.Module) -> str:
-    return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
 
 
 def refuse_maps(maps: Tensor, name: str) -> NoReturn:

@@ -7,7 +7,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from dubium.attribution._context import Context, report_nothing
+from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._prepared import ClassWeights, PreparedRelevance
 from dubium.class_sampling import sample_classes
 from dubium.shares import class_shares
@@ -63,7 +63,7 @@ def carry_to_pixels(
     x: Images,
     options: UABackpropOptions,
     weights: ClassWeights,
-    progress: Progress = report_nothing,
+    progress: Progress = DEFAULT_CONTEXT.progress,
 ) -> Maps:
     """The sum of all classes' relevance maps, each times its weights; the mean over networks."""
     weights = weights.to(x.dtype)

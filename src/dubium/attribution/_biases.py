@@ -8,7 +8,7 @@ The input counts as a bias of its own: its term is gradient times input.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -16,9 +16,9 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
-from dubium.attribution._autograd.nodes import call_without_modes, is_copy, leads_around
+from dubium.attribution._autograd.nodes import disable_torch_function, is_copy, leads_around
 from dubium.attribution._bias_free import HOMOGENEOUS_LAYERS, LINEAR_LAYERS
-from dubium.attribution._implicit import ImplicitBiases, is_continuous
+from dubium.attribution._implicit import ImplicitBiases
 from dubium.attribution._layouts import CHANNELS, CHANNELS_FIRST, DENSE, Layout, Layouts
 from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
@@ -58,31 +58,32 @@ class RecordedBiases:
     normalise_calls: list[NormaliseCall] = field(default_factory=list)
 
     def is_wanted(self, out: Tensor) -> bool:
-        return is_continuous(out) and (not self.only_spatial or self.layouts.find(out) is not None)
+        return not self.only_spatial or self.layouts.find(out) is not None
 
     def add(self, out: Tensor, value: Tensor, *, last: bool = False) -> None:
         """A bias that acts at a tensor of the graph: of its channels, or of its shape."""
         if last and out.ndim == 4:
             self.layouts.channels_last[id(out)] = out
-        if out.requires_grad and is_continuous(out):
+        if out.requires_grad:
             layout, implicit = self.layouts.find(out), value.shape == out.shape
             if layout is not None or not self.only_spatial:
                 self.terms.append((get_gradient_edge(out), Bias(value, -1 if last else 1, layout, implicit)))
 
     def add_known(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """A hook after layers whose bias is a parameter, or follows from some, or is none."""
-        dense, has_channels = isinstance(layer, nn.Linear), isinstance(layer, (*LINEAR_LAYERS, _BatchNorm))
-        if isinstance(layer, Normalise):
-            if out.requires_grad and len(out) == self.layouts.images:
-                self.normalise_calls.append(NormaliseCall(layer, args[0], out))
-        else:
-            self.layouts.follow(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
-        if has_channels:
-            value = batch_norm_shift(layer) if isinstance(layer, _BatchNorm) else layer.bias
-            if isinstance(value, Tensor) and not value.requires_grad:  # one that the image gives is an input
-                has_batch = dense or isinstance(layer, _BatchNorm) or out.ndim == layer.weight.ndim
-                value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
-                self.add(out, value.detach(), last=dense)
+        with disable_torch_function():
+            dense, has_channels = isinstance(layer, nn.Linear), isinstance(layer, (*LINEAR_LAYERS, _BatchNorm))
+            if isinstance(layer, Normalise):
+                if out.requires_grad and len(out) == self.layouts.images:
+                    self.normalise_calls.append(NormaliseCall(layer, args[0], out))
+            else:
+                self.layouts.follow(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
+            if has_channels:
+                value = batch_norm_shift(layer) if isinstance(layer, _BatchNorm) else layer.bias
+                if isinstance(value, Tensor) and not value.requires_grad:  # one that the image gives is an input
+                    has_batch = dense or isinstance(layer, _BatchNorm) or out.ndim == layer.weight.ndim
+                    value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
+                    self.add(out, value.detach(), last=dense)
 
     def terms_with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
         """All biases, after the input, which counts as one.
@@ -131,7 +132,7 @@ def record_biases(network: nn.Module, images: int, *, only_spatial: bool) -> Ite
             handles.append(layer.register_forward_pre_hook(operations.pause))
             handles.append(layer.register_forward_hook(operations.resume, prepend=True))
         if has_known_bias:
-            handles.append(layer.register_forward_hook(partial(call_without_modes, recorded.add_known), prepend=True))
+            handles.append(layer.register_forward_hook(recorded.add_known, prepend=True))
         else:
             handles.append(layer.register_forward_pre_hook(implicit.before, with_kwargs=True))
             handles.append(layer.register_forward_hook(implicit.after, prepend=True))

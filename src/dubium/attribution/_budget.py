@@ -11,7 +11,6 @@ from functools import cache
 from typing import NamedTuple, NoReturn
 
 import torch
-from torch import Tensor
 
 from dubium.errors import OptionError
 from dubium.types import Images
@@ -21,12 +20,12 @@ KEPT_DIVISOR = 4  # a quarter of the memory is for graphs of forward passes that
 FEW_IMAGES = 8  # of ten classes: about FAST_ROWS, which any network takes at once
 UNMEASURED_DIVISOR = 64  # a 64th of the memory: what they may take, by FIRST_PASS_FACTOR, if they are not measured
 FORWARD_IMAGES = 64  # in a forward pass without a graph
-FEATURE_FACTOR = (
-    128  # a forward pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
-)
+FEATURE_FACTOR = 128  # a pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
 FIRST_PASS_FACTOR = 2 * FEATURE_FACTOR  # with a graph, as the checks of a first pass keep it
 TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
 NEGLIGIBLE = 16 * 2**20  # bytes that are not counted: below, a limit is a matter of speed alone
+LARGE_IMAGE = NEGLIGIBLE // FEATURE_FACTOR  # bytes of an image: above, the limit is checked before anything is computed
+ROW_FEATURES = 4  # of the largest gradient of an image and target, alive at once in a backward pass of many
 BACKWARD_FEATURES = 8  # of the widest layer, alive at once in a backward pass: gradients, copies, a layer's workspace
 IMPLICIT_FEATURES = 12  # the same, where the widest operation has an implicit bias
 FORWARD_FEATURES = 4  # of the widest layer, alive at once in a forward pass without a graph
@@ -35,11 +34,6 @@ FORWARD_FEATURES = 4  # of the widest layer, alive at once in a forward pass wit
 def maps_at_once(x: Images, memory: int) -> int:
     """Relevance maps (images x classes) at a time: with their gradients they take an eighth of the memory."""
     return max(1, memory // (8 * (x.shape[1] + 3) * x[0, 0].nbytes)) if len(x) else 1
-
-
-def is_large(x: Images) -> bool:
-    """Whether one image may need so much that the limit must be checked before anything is computed."""
-    return len(x) > 0 and FEATURE_FACTOR * x[0].nbytes > NEGLIGIBLE
 
 
 def refuse_memory(least: int, memory: int, image_shape: Sequence[int], *, is_bound: bool = False) -> NoReturn:
@@ -74,12 +68,6 @@ class Cost(NamedTuple):
         targets = max(1, min(self.targets, limit // self.per_row))
         at_once = max(1, min(images, limit // (targets * self.per_row), memory // 2 // self.per_image))
         return -(-images // -(-images // at_once)), -(-self.targets // -(-self.targets // targets))
-
-
-def targets_at_once(scores: Tensor, networks: int, largest: int, memory: int) -> int:
-    """Targets at a time in a backward pass whose largest gradient has `largest` numbers for a target and network."""
-    per_row = 4 * networks * largest * scores.element_size()
-    return Cost(scores.shape[1], 1, per_row).chunks(1, memory)[1]
 
 
 @cache

@@ -7,10 +7,6 @@ from dubium.types import Progress
 DEFAULT_MEMORY = 2**30
 
 
-def report_nothing(_done: int, _all: int) -> None:
-    """A progress that nobody watches."""
-
-
 @dataclass(frozen=True)
 class Context:
     """How a method is to run. A method that wants it has a keyword argument `context`.
@@ -25,7 +21,7 @@ class Context:
 
     memory: int = DEFAULT_MEMORY
     seed: int = 0
-    progress: Progress = report_nothing
+    progress: Progress = lambda _done, _all: None
     signed: bool = True
 
     def part(self, index: int, count: int) -> "Context":

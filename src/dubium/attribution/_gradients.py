@@ -30,7 +30,7 @@ from dubium.attribution._autograd.nodes import (
     silence_fallback_warnings,
 )
 from dubium.attribution._autograd.rules import RULES, Rule, stack_networks
-from dubium.attribution._budget import targets_at_once
+from dubium.attribution._budget import ROW_FEATURES, Cost
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._measure import images_per_pass
 from dubium.attribution._target import target_for_images
@@ -81,10 +81,10 @@ def forward_with_graph(network: nn.Module, x: Images, target: Target | None = No
             parameter.requires_grad_(True)
 
 
-def apply_target(target: Target | None, output: Any, leaf: Images) -> Scores:
-    """The targets of a network's output, or all of it, with a graph that leads to the leaf even if they ignore it."""
+def apply_target(target: Target, output: Any, leaf: Images) -> Scores:
+    """The targets of a network's output, with a graph that leads to the leaf even if they ignore it."""
     with torch.enable_grad():
-        scores = output if target is None else target(output)
+        scores = target(output)
         return scores if scores.requires_grad else scores + 0 * leaf.flatten(1)[:, :1]
 
 
@@ -111,7 +111,9 @@ def reduced_gradients(
     images, targets = scores[0].shape
     eye = torch.eye(targets, dtype=scores[0].dtype, device=scores[0].device)
     cotangents = eye[:, None, None].expand(-1, len(scores), images, -1)
-    for chunk in cotangents.split(targets_at_once(scores[0], len(scores), backward.largest_output, memory)):
+    per_row = ROW_FEATURES * len(scores) * backward.largest_output * scores[0].element_size()
+    _, targets_at_once = Cost(targets, per_image=1, per_row=per_row).chunks(1, memory)
+    for chunk in cotangents.split(targets_at_once):
         yield backward(chunk)
 
 

@@ -22,10 +22,11 @@ from dubium.attribution._budget import (
     FORWARD_FEATURES,
     FORWARD_IMAGES,
     IMPLICIT_FEATURES,
+    LARGE_IMAGE,
     NEGLIGIBLE,
+    ROW_FEATURES,
     UNMEASURED_DIVISOR,
     Cost,
-    is_large,
     refuse_memory,
 )
 from dubium.attribution._target import target_for_images
@@ -61,14 +62,14 @@ def images_per_pass(network: nn.Module, x: Images, target: Target | None, memory
     """
     networks = len(network.networks) if isinstance(network, Stack) else 1
     is_few = len(x) <= FEW_IMAGES and networks * FIRST_PASS_FACTOR * x.nbytes <= memory // UNMEASURED_DIVISOR
-    if not is_large(x) and (is_few or len(x) == 1):
+    if x[:1].nbytes <= LARGE_IMAGE and (is_few or len(x) == 1):
         return max(1, len(x))
     return measure_cost(network, x, target).chunks(len(x), memory)[0]
 
 
 def forward_batch_size(network: nn.Module, x: Images, memory: int) -> int:
     """Images in a forward pass without a graph; where one may need much, it is checked that it keeps to the memory."""
-    if is_large(x):
+    if x[:1].nbytes > LARGE_IMAGE:
         check_one_image(network, x, memory, OutputSizes.forward_bytes)
     return min(FORWARD_IMAGES, max(1, memory // (FEATURE_FACTOR * x[0].nbytes)))
 
@@ -76,7 +77,7 @@ def forward_batch_size(network: nn.Module, x: Images, memory: int) -> int:
 def effect_images(network: nn.Module, x: Images, effects: int, memory: int) -> tuple[int, int]:
     """Images at a time, where each keeps so many effects of its own size, and the bytes left for their gradients."""
     kept = 2 * effects * x[0].nbytes
-    gradients = measure_cost(network, x).least if is_large(x) else 0
+    gradients = measure_cost(network, x).least if x[:1].nbytes > LARGE_IMAGE else 0
     if kept + gradients > max(memory, NEGLIGIBLE):
         refuse_memory(kept + gradients, memory, x.shape[1:])
     images = max(1, min(len(x), memory // (2 * kept), (memory - gradients) // kept))
@@ -146,12 +147,14 @@ def dense_tensors(values: Any) -> list[Tensor]:
 def measure_cost(network: nn.Module, x: Float[Tensor, "B ..."], target: Target | None = None) -> Cost:
     """The cost of a chunk, by a pass of the first image; without a target, of gradients of all of the output.
 
-    All operations' outputs stay for the backward pass, which itself holds about four of the largest.
+    All operations' outputs stay for the backward pass.
     """
     outputs, output = output_sizes(network, x)
     scores = output.flatten(1) if target is None else target_for_images(target, slice(1))(output)
     sizes = outputs.sizes
-    return Cost(scores.shape[1], 2 * sum(sizes), 4 * max(sizes), outputs.gradient_bytes(), tuple(x.shape[1:]))
+    return Cost(
+        scores.shape[1], 2 * sum(sizes), ROW_FEATURES * max(sizes), outputs.gradient_bytes(), tuple(x.shape[1:])
+    )
 
 
 def output_sizes(

@@ -43,7 +43,7 @@ class OperationRecorder(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.wanted, self.record, self.follow = wanted, record, follow
-        self.depth: int | None = None  # of closed layers that are being executed; None before it starts
+        self.depth: int | None = None  # of leaf modules that are being executed; None before it starts
         self.is_off = False  # whether it is taken off the stack of modes meanwhile
 
     def start(self) -> None:
@@ -52,7 +52,7 @@ class OperationRecorder(TorchFunctionMode):
         self.__enter__()
 
     def pause(self, *_hooked: Any) -> None:
-        """A hook before a closed layer: what happens inside is not even seen, which would cost time."""
+        """A hook before a leaf module: what happens inside is not even seen, which would cost time."""
         if self.depth is not None:
             self.depth += 1
             if self.depth == 1 and current_mode() is self:  # another mode on top would be taken off instead
@@ -68,7 +68,7 @@ class OperationRecorder(TorchFunctionMode):
                 self.__enter__()
 
     def stop(self) -> None:
-        """No more; also after an error inside of a closed layer."""
+        """No more; also after an error inside of a leaf module."""
         if self.depth is not None and not self.is_off:
             self.__exit__(None, None, None)
         self.depth, self.is_off = None, False

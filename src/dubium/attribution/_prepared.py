@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium.attribution._budget import maps_at_once
-from dubium.attribution._context import Context, report_nothing
+from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._measure import forward_batch_size
 from dubium.attribution._target import LogitTarget
 from dubium.checks import describe_tensor, list_some
@@ -102,7 +102,7 @@ def class_maps_by_calls(
         numbered: networks with their index in the posterior.
     """
     max_maps = maps_at_once(x, context.memory)
-    as_relevance = replace(context, progress=report_nothing, signed=False)
+    as_relevance = replace(context, progress=DEFAULT_CONTEXT.progress, signed=False)
     for s, network in numbered:
         for images in image_slices(weights[s], max_maps):
             for target in class_targets(weights[s][:, images], max_maps):
@@ -138,32 +138,30 @@ def class_targets(weights: Float[Tensor, "kinds B K"], max_maps: int) -> Iterato
 
 
 def predict_logits(networks: Posterior, x: Images, memory: int, *, known: Sequence[Tensor] = ()) -> Logits:
-    """Logits (S, B, K) of all networks, checked; those of the first `len(known)` networks are taken from `known`."""
+    """Logits (S, B, K) of all networks: of as many as they say, of the same classes, and finite.
+
+    Those of the first `len(known)` networks are taken from `known`.
+    """
     images = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
     by_network = [*known]
     for network in islice(networks, len(known), None) if len(known) < len(networks) else ():
         size = forward_batch_size(network, images, memory)
         by_network.append(torch.cat([network(some.clone()) for some in images.split(size)]))
-    return check_logits(by_network, len(networks))[:, : len(x)]
-
-
-def check_logits(by_network: Sequence[Tensor], expected: int) -> Logits:
-    """The logits of all networks, if there are as many as expected, of the same classes, and finite."""
-    class_counts = [logits.shape[1] for logits in by_network]
+    class_counts = [each.shape[1] for each in by_network]
     for index, count in enumerate(class_counts):
         if count != class_counts[0]:
             raise PosteriorError(
                 f"Networks disagree about the classes: network 0 has {class_counts[0]}, network {index} has {count}. "
                 "Give networks that were trained for the same classes, in the same order; explain others on their own."
             )
-    if len(by_network) != expected:
-        raise PosteriorError(f"The posterior says it has {expected} networks, but gave {len(by_network)}.")
-    together = torch.stack([*by_network])
-    finite = together.isfinite().all(-1)
+    if len(by_network) != len(networks):
+        raise PosteriorError(f"The posterior says it has {len(networks)} networks, but gave {len(by_network)}.")
+    logits = torch.stack(by_network)
+    finite = logits.isfinite().all(-1)
     if not finite.all():
         index = int((~finite).any(1).int().argmax())
         bad = (~finite[index]).nonzero().flatten().tolist()
         raise OutputError(
             f"Network {index} gives NaN or infinite logits for image {list_some(bad)}. Has its training diverged?"
         )
-    return together
+    return logits[:, : len(x)]

@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from dubium.attribution._context import DEFAULT_CONTEXT, Context, report_nothing
+from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._counterfactual import Autoencoder, Search, counterfactuals
 from dubium.attribution._paths import integrate_line, sum_channels
 from dubium.types import Attribution, Images, Target
@@ -29,7 +29,7 @@ def clue_path(
         vae, steps, lr: as for `clue`.
     """
     changed = counterfactuals(network, x, target, vae, Search(steps, lr), context)
-    silent = replace(context, progress=report_nothing)
+    silent = replace(context, progress=DEFAULT_CONTEXT.progress)
     by_target = []
     for t in range(changed.shape[1]):  # each target has a counterfactual, and so a path, of its own
 

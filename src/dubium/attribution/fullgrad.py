@@ -93,7 +93,7 @@ def bias_terms(
 
     The passes are of networks of one architecture, whose graphs are walked together.
     """
-    scores = [apply_target(target, one.output, one.leaf) for one in passes]
+    scores = [one.output if target is None else apply_target(target, one.output, one.leaf) for one in passes]
     reductions = []
     for biases in zip(*[one.biases for one in passes], strict=True):
         of_networks = replace(biases[0], value=torch.stack([bias.value for bias in biases]))
@@ -177,20 +177,19 @@ def extreme(term: Float[Tensor, "t B h w S C"], reduce_axis: Callable[..., Tenso
 
 
 def sum_layers(maps: Sequence[Tensor], x: Images) -> Float[Tensor, "t S B H W"]:
-    """The sum of all terms' maps. Those of one size are summed before they are upsampled, which is linear."""
+    """The sum of all terms' maps, upsampled bilinearly. Those of one size are summed before, which is linear."""
     by_size: dict[tuple[int, ...], Tensor] = {}
     for term in maps:
         size = tuple(term.shape[3:])
         by_size[size] = by_size[size] + term if size in by_size else term
-    image_size = tuple(x.shape[2:])
-    return reduce(torch.add, [m if size == image_size else upsample(m, image_size) for size, m in by_size.items()])
-
-
-def upsample(maps: Float[Tensor, "t S B h w"], size: Sequence[int]) -> Float[Tensor, "t S B H W"]:
-    """Bilinear interpolation. Maps go as channels, side by side: each pixel's weights serve for all of them."""
-    rows = maps.permute(2, 3, 4, 0, 1).flatten(3).permute(0, 3, 1, 2)
-    larger: Tensor = interpolate(rows, size=size, mode="bilinear", align_corners=True)
-    return larger.view(len(rows), *maps.shape[:2], *size).movedim(0, 2)
+    image_size, at_image_size = tuple(x.shape[2:]), list[Tensor]()
+    for size, term in by_size.items():
+        if size != image_size:  # maps go as channels, side by side: each pixel's weights serve for all of them
+            rows = term.permute(2, 3, 4, 0, 1).flatten(3).permute(0, 3, 1, 2)
+            larger = interpolate(rows, size=image_size, mode="bilinear", align_corners=True)
+            term = larger.view(len(rows), *term.shape[:2], *image_size).movedim(0, 2)
+        at_image_size.append(term)
+    return reduce(torch.add, at_image_size)
 
 
 RESCALE: dict[str, TermMap] = {"reference": rescaled_term, "none": mean_term}

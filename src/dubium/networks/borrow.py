@@ -1,20 +1,32 @@
-"""The networks of a posterior, borrowed for one call and handed back as they were: copies where autograd needs them,
-parameters frozen, logits as output."""
+"""The networks of a posterior, checked, borrowed for one call and handed back as they were: copies where autograd needs
+them, parameters frozen, logits as output."""
 
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import partial
 from weakref import ref
 
 import torch
 from torch import Tensor, nn
+from torch.jit import ScriptModule
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
 
 from dubium.attribution._budget import keep_freed_memory
-from dubium.checks import check_network, check_posterior
-from dubium.errors import NetworkError
+from dubium.checks import warn_user
+from dubium.errors import (
+    DeviceError,
+    DtypeError,
+    NetworkError,
+    NetworkStateError,
+    PosteriorError,
+    PosteriorTypeError,
+)
 from dubium.networks.class_choice import Pair
 from dubium.networks.logits_network import FirstPasses, LogitsNetwork, LogitsRequest
 from dubium.networks.outputs import OutputChoice, check_output_choice
@@ -51,7 +63,10 @@ def borrow_networks(
         check_output_choice(output)
     keep_freed_memory()
     own_precision = torch.autocast(x.device.type, enabled=False)  # bfloat16 sums would be off by per cents
-    with ONE_CALL, own_precision, run_uncompiled(), torch.inference_mode(False), torch.no_grad():
+    # what torch.compile has made runs as it was written, so that its layers can be seen; importing the compiler takes a
+    # second, and without it nothing is compiled
+    run_eagerly = partial(torch.compiler.set_stance, "force_eager") if "torch._dynamo" in sys.modules else nullcontext
+    with ONE_CALL, own_precision, run_eagerly(), torch.inference_mode(False), torch.no_grad():
         x = x.as_subclass(Tensor)  # operations on a subclass would be hidden from what records them
         is_ensemble = isinstance(posterior, list) and all(isinstance(element, nn.Module) for element in posterior)
         networks: Posterior = posterior if is_ensemble else as_posterior(posterior)  # type: ignore[assignment]
@@ -69,10 +84,78 @@ def borrow_networks(
                     parameter.requires_grad_(True)
 
 
-def run_uncompiled() -> AbstractContextManager[None]:
-    """Within, what torch.compile has made runs as it was written, so that its layers can be seen."""
-    is_used = "torch._dynamo" in sys.modules  # importing it takes a second, and without it nothing is compiled
-    return torch.compiler.set_stance("force_eager") if is_used else nullcontext()
+def check_posterior(posterior: object, kinds: Sequence[Kind] = ()) -> None:
+    """Whether this is a collection of networks; with a warning if one network is asked for epistemic uncertainty."""
+    hint = "Give a list of networks, even for one: [network]."
+    if isinstance(posterior, nn.Module) and not isinstance(posterior, nn.ModuleList):
+        raise PosteriorTypeError(f"The posterior is a single {type(posterior).__name__}, not a collection. {hint}")
+    if not isinstance(posterior, Posterior) or isinstance(posterior, str | bytes | Tensor | dict):
+        raise PosteriorTypeError(
+            f"The posterior is a {type(posterior).__name__}; a sized collection of networks, the same on every pass, "
+            f"is needed. {hint}"
+        )
+    if len(posterior) == 0:
+        raise PosteriorError(f"The posterior is empty; at least one network is needed. {hint}")
+    if len(posterior) == 1 and "epistemic" in kinds:
+        warn_user(
+            "The posterior has one network: nothing disagrees with it, so epistemic uncertainty is exactly zero, "
+            "and total equals aleatoric."
+        )
+
+
+def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool) -> None:
+    """Whether a network is a fixed function of one image, of x's type and on x's device.
+
+    With `needs_layers`, also whether those can be seen: FullGrad would miss biases, and not know it.
+    """
+    if not isinstance(network, nn.Module):
+        hint = " Its network is element.module_ (skorch)." if hasattr(network, "module_") else ""
+        raise PosteriorTypeError(
+            f"Element {index} of the posterior is a {type(network).__name__}; a torch.nn.Module is needed.{hint}"
+        )
+    tensors: list[Tensor] = []
+    for name, module in network.named_modules():
+        own = (*module._parameters.values(), *module._buffers.values())
+        if any(is_lazy(tensor) for tensor in own):
+            raise NetworkStateError(
+                f"Without weights: {layer_text(index, name, module)}. It is a lazy layer that has not seen a batch. "
+                "Pass one batch through the network, or load its weights, first."
+            )
+        if any(tensor is not None and tensor.is_meta for tensor in own):
+            raise DeviceError(
+                f"x is on {x.device}, network {index} on meta. Without weights: {layer_text(index, name, module)}. "
+                "Load its weights first."
+            )
+        tensors += [tensor for tensor in own if tensor is not None and tensor.is_floating_point()]
+        if module.training:
+            raise NetworkStateError(
+                f"In training mode: {layer_text(index, name, module)}. Its output is random or depends on the batch. "
+                "Call network.eval() first; for MC dropout, use dubium.posteriors.MCDropout, which fixes the masks."
+            )
+        if needs_layers and isinstance(module, ScriptModule):
+            raise PosteriorTypeError(
+                f"Compiled by torch.jit: {layer_text(index, name, module)}. Its layers cannot be seen. Give the module "
+                "that it was made from."
+            )
+        if isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm) and module.running_mean is None:
+            raise NetworkStateError(
+                f"BatchNorm without running statistics: {layer_text(index, name, module)}. It mixes the images of a "
+                "batch, so that a map would depend on its neighbours. Use track_running_stats=True, or GroupNorm."
+            )
+    for tensor in tensors:
+        if tensor.device != x.device:
+            raise DeviceError(
+                f"x is on {x.device}, network {index} on {tensor.device}. Move one: x.to({str(tensor.device)!r})."
+            )
+    if tensors and all(tensor.dtype != x.dtype for tensor in tensors):
+        raise DtypeError(
+            f"x is {x.dtype}, network {index} {tensors[0].dtype}. Convert one: x.to({tensors[0].dtype}), "
+            f"or network.to({x.dtype})."
+        )
+
+
+def layer_text(index: int, name: str, module: nn.Module) -> str:
+    return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
 
 
 def copy_network(network: nn.Module, index: int) -> nn.Module:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from dubium.attribution._autograd.nodes import call_without_modes, graph_nodes
+from dubium.attribution._autograd.nodes import disable_torch_function, graph_nodes
 from dubium.checks import warn_user
 
 ADDITIONS = frozenset(
@@ -27,11 +27,13 @@ class CutWatch(TorchFunctionMode):
     A cut tensor that is added to what it was made of hides nothing: `x + (x.round() - x).detach()`.
     """
 
-    def __init__(self, x: Tensor, place: Callable[[], str] = str) -> None:
+    def __init__(self, x: Tensor, current_layer: Callable[[], str] = str) -> None:
         super().__init__()
-        self.place = place  # of the operation that runs
-        self.sources: dict[int, tuple[Tensor, dict[Any, str]]] = {}  # of each cut tensor: graph nodes, with the place
-        self.found: list[str] = []  # places of cuts that hide a part of the gradient
+        self.current_layer = current_layer  # names the layer whose operation runs
+        self.sources: dict[
+            int, tuple[Tensor, dict[Any, str]]
+        ] = {}  # of each cut tensor: graph nodes, with the layer of the cut
+        self.found: list[str] = []  # layers with a cut that hides a part of the gradient
         self.made = {x.grad_fn}  # graph nodes of the images, and of the outputs of functions that are seen
         self.sees_all = True  # False if some tensor came of a function that is not seen, as one of torch.jit
 
@@ -39,10 +41,12 @@ class CutWatch(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name, given = getattr(func, "__name__", ""), [*args, *(kwargs or {}).values()]
-        self.sees_all = self.sees_all and (name == "__get__" or call_without_modes(self.has_seen, given))
+        with disable_torch_function():
+            self.sees_all = self.sees_all and (name == "__get__" or self.has_seen(given))
         out = func(*args, **(kwargs or {}))
         if name != "__get__" or isinstance(out, Tensor):  # not a shape, a type
-            call_without_modes(self.note, name, given, out)
+            with disable_torch_function():
+                self.note(name, given, out)
         return out
 
     def has_seen(self, values: Sequence[Any]) -> bool:
@@ -61,10 +65,10 @@ class CutWatch(TorchFunctionMode):
         """Note what an operation cut, or that what was cut has met a tensor with a gradient."""
         with_gradient = [tensor for tensor in inputs if tensor.requires_grad]
         sources = {
-            node: place
+            node: layer
             for tensor in inputs
             if not tensor.requires_grad and id(tensor) in self.sources
-            for node, place in self.sources[id(tensor)][1].items()
+            for node, layer in self.sources[id(tensor)][1].items()
         }
         for out in outputs:
             if out.requires_grad and sources:
@@ -72,7 +76,7 @@ class CutWatch(TorchFunctionMode):
                 is_sum = name in ADDITIONS and all(is_made_of(node, origins) for node in sources)
                 self.found += [] if is_sum else list(sources.values())
             elif not out.requires_grad and (with_gradient or sources):
-                here = {get_gradient_edge(tensor).node: self.place() for tensor in with_gradient}
+                here = {get_gradient_edge(tensor).node: self.current_layer() for tensor in with_gradient}
                 self.sources[id(out)] = out, {**sources, **here}  # kept alive, so that identity means identity
 
 
@@ -101,7 +105,7 @@ def warn_of_cut(network: nn.Module, x: Tensor, index: int) -> None:
 
 def find_cut(network: nn.Module, x: Tensor) -> str:
     """The layer in which a forward pass of x, which has a gradient, cuts a part of it; "" if there is none."""
-    with torch.enable_grad(), name_current_layer(network) as place, CutWatch(x, place) as watch:
+    with torch.enable_grad(), name_current_layer(network) as current_layer, CutWatch(x, current_layer) as watch:
         network(x)
     return watch.found[0] if watch.found else ""
 

@@ -40,6 +40,10 @@ SAVED: dict[str, tuple[str, ...]] = {
 """What the rules need of what the forward pass saved, by node, under torch's own names."""
 
 
+disable_torch_function = getattr(torch._C, "DisableTorchFunction", nullcontext)
+"""Within, tensors can be looked at: to modes of torch (`TorchFunctionMode`), every look at a shape is an operation."""
+
+
 class MissingAttributeError(AttributeError):
     """An attribute of autograd's nodes that this version of torch does not have."""
 
@@ -62,12 +66,6 @@ def silence_fallback_warnings() -> Iterator[None]:
             yield
     finally:
         switch(True)
-
-
-def call_without_modes(function: Callable[..., Any], *args: Any) -> Any:
-    """Call a function that looks at tensors: to modes of torch, every look at a shape would be an operation."""
-    with getattr(torch._C, "DisableTorchFunction", nullcontext)():
-        return function(*args)
 
 
 @cache
