@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from dubium._evaluate import evaluate
     from dubium._explain import explain, fullgrad_completeness, methods, uncertainty
     from dubium._explain_dataset import explain_dataset
-    from dubium.attribution._own_methods import register_method
+    from dubium.attribution._user_methods import register_method
     from dubium.explanation import Explanation, load
     from dubium.posteriors import load_posterior, load_weights, save_posterior
     from dubium.training.attention import mitigate
@@ -42,7 +42,7 @@ _MODULES = {
     "load_weights": "dubium.posteriors",
     "methods": "dubium._explain",
     "mitigate": "dubium.training.attention",
-    "register_method": "dubium.attribution._own_methods",
+    "register_method": "dubium.attribution._user_methods",
     "save_posterior": "dubium.posteriors",
     "uncertainty": "dubium._explain",
 }

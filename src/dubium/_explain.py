@@ -1,4 +1,4 @@
-"""The pipeline: check, prepare, attribute."""
+"""The pipeline: check, borrow the networks, attribute."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dubium._methods import choose_method
 from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_CONTEXT, DEFAULT_MEMORY, Context
-from dubium.attribution._prepared import predict_logits
+from dubium.attribution._relevance import predict_logits
 from dubium.checks import check_images, check_kinds, check_seed, parse_memory, refuse_maps
 from dubium.explanation import Explanation, assemble
 from dubium.networks.borrow import borrow_networks
@@ -85,9 +85,9 @@ def explain(
     asked: dict[str, Any] = {"output": output, "needs_gradients": chosen.needs_gradients}
     with borrow_networks(posterior, x, kinds, **asked, pair=classes, class_names=names) as (networks, x):
         logits, maps, extras, used = chosen.attribute(networks, x, kinds, context)
-        for found in (maps, extras.get("signed", maps)):
-            if not found.isfinite().all():
-                refuse_maps(found, chosen.name)
+        for some in (maps, extras.get("signed", maps)):
+            if not some.isfinite().all():
+                refuse_maps(some, chosen.name)
         if chosen.uses_fullgrad and networks.first_passes.operations:
             warn_if_incomplete(networks, networks.first_passes.operations, x, context.memory)
     if names is not None:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
-from dubium.attribution import ATTRIBUTORS, CONTROLS, PREPARATIONS, RELEVANCES
+from dubium.attribution import ATTRIBUTORS, CONTROLS, FAST_RELEVANCES, RELEVANCES
 from dubium.attribution._budget import LARGE_IMAGE
 from dubium.attribution._context import Context
 from dubium.attribution._measure import check_gradients
-from dubium.attribution._own_methods import find_attributor
-from dubium.attribution._prepared import CONTEXT, ConfiguredAttributor, RelevanceByCalls, predict_logits
+from dubium.attribution._relevance import CONTEXT, ConfiguredAttributor, RelevanceByCalls, predict_logits
 from dubium.attribution._scaling import scale_to_scores
+from dubium.attribution._user_methods import find_attributor
 from dubium.checks import check_number, plain_number
 from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.models import load_vae
@@ -60,8 +60,8 @@ class UABackpropMethod:
         if x[:1].nbytes > LARGE_IMAGE:
             check_gradients(networks, x, context.memory)
         explained = LogProbNetworks(networks) if self.options.of == "log-probs" else networks
-        prepare = self.relevance.prepare or RelevanceByCalls
-        relevance = prepare(self.relevance, explained, x, context)
+        relevance_class = self.relevance.fast_relevance or RelevanceByCalls
+        relevance = relevance_class(self.relevance, explained, x, context)
         options = self.options
         if options.tau1 == "auto":
             options = options.resolve_tau1(relevance.logits.shape[-1], x.shape[1])
@@ -178,10 +178,10 @@ def find_method(
     for name, function in builtins.items():
         if method is function:
             return BUILTINS[name]
-    found = find_attributor(method)
-    if found is None:
+    name_and_function = find_attributor(method)
+    if name_and_function is None:
         raise UnknownNameError(unknown(noun, method, known))
-    return describe_attributor(*found)
+    return describe_attributor(*name_and_function)
 
 
 def describe_attributor(name: str, function: Attributor, **fields: Any) -> ConfiguredAttributor:
@@ -208,7 +208,9 @@ def check_options(name: str, known: Mapping[str, Any], user_options: Mapping[str
 
 
 BUILTINS: dict[str, ConfiguredAttributor] = {
-    name: describe_attributor(name, function, prepare=PREPARATIONS.get(name), is_builtin=True, is_scaled=name in SCALED)
+    name: describe_attributor(
+        name, function, fast_relevance=FAST_RELEVANCES.get(name), is_builtin=True, is_scaled=name in SCALED
+    )
     for name, function in ATTRIBUTORS.items()
 }
 """Every method of dubium's but UA-Backprop, with its options' defaults."""

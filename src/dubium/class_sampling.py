@@ -65,8 +65,8 @@ def class_weights(
     sure = chances >= 1
     points = torch.stack(
         [
-            count_points(torch.cat([chances.masked_fill(sure, 0), per_mass * (own - common)], -1), offset)
-            for own in (aleatoric, epistemic)
+            count_points(torch.cat([chances.masked_fill(sure, 0), per_mass * (share_of_kind - common)], -1), offset)
+            for share_of_kind in (aleatoric, epistemic)
         ],
         1,
     )  # (S, 2, B, 2 K): hits on what is common, hits on the rest

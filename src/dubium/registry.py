@@ -53,8 +53,8 @@ AUTO = "auto"
 RECOMMENDED = "blur-path"
 """What `method="auto"` stands for: docs/which-method.md has the evidence."""
 
-PREPARATION_PATHS: dict[str, str] = {
-    "fullgrad": "dubium.attribution.fullgrad:PreparedFullGrad",
+FAST_RELEVANCE_PATHS: dict[str, str] = {
+    "fullgrad": "dubium.attribution.fullgrad:FullGradRelevance",
 }
 """Relevances that UA-Backprop can have faster than by calls of their functions."""
 

@@ -6,7 +6,7 @@ from torch import nn
 
 import dubium
 from dubium import errors
-from dubium.attribution._counterfactual import Search, minimise_rows, start_shifts
+from dubium.attribution._counterfactual_search import Search, minimise_rows, start_shifts
 from dubium.models.saved_vae import load_vae
 from dubium.posteriors.files.load import EMBEDDED
 from tests.conftest import tiny_vae

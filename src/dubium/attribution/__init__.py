@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from dubium import registry
 from dubium.attribution._context import Context
-from dubium.attribution._prepared import PreparedRelevance
+from dubium.attribution._relevance import Relevance
 from dubium.attribution.blur_ig import blur_ig
 from dubium.attribution.blur_path import blur_path
 from dubium.attribution.clue import clue
@@ -50,10 +50,10 @@ CONTROLS: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.
 RELEVANCES: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.RELEVANCE_PATHS}
 """Methods that explain a logit as well as an uncertainty."""
 
-PREPARATIONS: dict[str, Callable[..., PreparedRelevance]] = {
-    name: registry.load_function(path) for name, path in registry.PREPARATION_PATHS.items()
+FAST_RELEVANCES: dict[str, Callable[..., Relevance]] = {
+    name: registry.load_function(path) for name, path in registry.FAST_RELEVANCE_PATHS.items()
 }
-"""What prepares a relevance for UA-Backprop, where that is not done by calls of its function."""
+"""Relevances of UA-Backprop that are faster than calls of the method's function."""
 
 __all__ = [
     "ATTRIBUTORS",

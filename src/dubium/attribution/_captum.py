@@ -66,16 +66,17 @@ def captum_attributor(what: Any) -> Attributor:
     def attribute(
         network: nn.Module, x: Images, target: Target, *, context: Context = DEFAULT_CONTEXT, **options: Any
     ) -> Maps:
-        given = {name: as_tuple(value) for name, value in options.items()}
+        arguments = {name: as_tuple(value) for name, value in options.items()}
         module = TargetModule(network, target)
-        own = {p.name: captum_value(given.pop(p.name), network, module) for p in built if p.name in given}
-        explainer = method(module, **own) if isinstance(method, type) else for_module(method, module)
+        of_constructor = [p.name for p in built if p.name in arguments]
+        constructed = {name: captum_value(arguments.pop(name), network, module) for name in of_constructor}
+        explainer = method(module, **constructed) if isinstance(method, type) else for_module(method, module)
         with torch.no_grad():
             targets = count_targets(network, x, target)
         with torch.enable_grad():
             # a copy each time: Captum leaves gradients on the tensor it is given
-            by_target = [explainer.attribute(x.clone().requires_grad_(), target=t, **given) for t in range(targets)]
-        maps = torch.stack([fit_to_images(found.detach(), x) for found in by_target], 1).to(x.dtype)
+            by_target = [explainer.attribute(x.clone().requires_grad_(), target=t, **arguments) for t in range(targets)]
+        maps = torch.stack([fit_to_images(maps.detach(), x) for maps in by_target], 1).to(x.dtype)
         return maps.sum(2) if context.signed else maps.abs().mean(2)
 
     parameters = {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in (*built, *called)}

@@ -47,8 +47,8 @@ def sum_along_path(
         total: Tensor | None = None
         for some in torch.arange(steps, device=x.device).split(step_count):
             there, course = points(images, some)
-            own = target_for_images(target, numbers.repeat(len(some)))
-            leaf, scores = forward_with_graph(network, there.flatten(0, 1), own)
+            point_target = target_for_images(target, numbers.repeat(len(some)))
+            leaf, scores = forward_with_graph(network, there.flatten(0, 1), point_target)
             gradients = torch.cat([chunk for (chunk,) in gradients_at(scores, [leaf], context.memory)])
             part = summand(gradients.view(-1, *there.shape).movedim(0, 2), course, some)
             total = part if total is None else total.add_(part)

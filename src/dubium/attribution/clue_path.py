@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._counterfactual import Autoencoder, Search, counterfactuals
+from dubium.attribution._counterfactual_search import Autoencoder, Search, counterfactuals
 from dubium.attribution._paths import integrate_line, sum_channels
 from dubium.types import Attribution, Images, Target
 

@@ -3,7 +3,7 @@
 from torch import nn
 
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._counterfactual import Autoencoder, Search, attribute_change, counterfactuals
+from dubium.attribution._counterfactual_search import Autoencoder, Search, attribute_change, counterfactuals
 from dubium.types import Attribution, Images, Target
 
 

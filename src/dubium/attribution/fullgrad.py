@@ -22,7 +22,7 @@ from dubium.attribution._gradients import (
 )
 from dubium.attribution._layouts import Layout
 from dubium.attribution._measure import images_per_pass
-from dubium.attribution._prepared import (
+from dubium.attribution._relevance import (
     ClassMaps,
     ClassWeights,
     ConfiguredAttributor,
@@ -58,8 +58,12 @@ def fullgrad(
         Maps that are not negative.
     """
     passes = fullgrad_passes(network, x, images_per_pass(network, x, target, context.memory))
-    parts = ((one, target_for_images(target, images)) for images, one in passes)
-    return torch.cat([fullgrad_maps([one], own, rescale, context.memory)[0] for one, own in parts])
+    return torch.cat(
+        [
+            fullgrad_maps([forward_pass], target_for_images(target, images), rescale, context.memory)[0]
+            for images, forward_pass in passes
+        ]
+    )
 
 
 class FullGradPass:
@@ -78,11 +82,11 @@ def fullgrad_passes(network: nn.Module, x: Images, size: int) -> Iterator[tuple[
     start = 0
     while start < len(x):
         images = slice(start, min(len(x), start + size))
-        one = FullGradPass(network, x[images])
-        if one.is_split and size > 1:
+        forward_pass = FullGradPass(network, x[images])
+        if forward_pass.is_split and size > 1:
             size = 1
         else:
-            yield images, one
+            yield images, forward_pass
             start = images.stop
 
 
@@ -93,12 +97,12 @@ def bias_terms(
 
     The passes are of networks of one architecture, whose graphs are walked together.
     """
-    scores = [one.output if target is None else apply_target(target, one.output, one.leaf) for one in passes]
+    scores = [each.output if target is None else apply_target(target, each.output, each.leaf) for each in passes]
     reductions = []
-    for biases in zip(*[one.biases for one in passes], strict=True):
+    for biases in zip(*[each.biases for each in passes], strict=True):
         of_networks = replace(biases[0], value=torch.stack([bias.value for bias in biases]))
         reductions.append(partial(reduction, of_networks))
-    return reduced_gradients(scores, [one.edges for one in passes], reductions, memory)
+    return reduced_gradients(scores, [each.edges for each in passes], reductions, memory)
 
 
 def fullgrad_maps(
@@ -199,7 +203,7 @@ NetworkPasses = Sequence[tuple[slice, FullGradPass]]
 """The forward passes of one network: which images, and their pass."""
 
 
-class PreparedFullGrad:
+class FullGradRelevance:
     """FullGrad as the relevance of UA-Backprop: the forward passes that gave the logits serve for the maps too.
 
     As many networks' passes are kept as fit the memory. The maps are those of `RelevanceByCalls`.
@@ -208,7 +212,7 @@ class PreparedFullGrad:
     def __init__(self, attributor: ConfiguredAttributor, networks: Posterior, x: Images, context: Context) -> None:
         self.attributor, self.networks, self.x, self.context = attributor, networks, x, context
         self.kept = keep_passes(networks, x, context.memory)
-        logits = [torch.cat([one.output.detach() for _, one in passes]) for passes in self.kept]
+        logits = [torch.cat([each.output.detach() for _, each in passes]) for passes in self.kept]
         self.logits = predict_logits(networks, x, context.memory, known=logits)
 
     def class_maps(self, weights: ClassWeights) -> Iterator[ClassMaps]:
@@ -220,9 +224,9 @@ class PreparedFullGrad:
                 return
         max_maps = maps_at_once(self.x, memory)
         for s, passes in enumerate(self.kept):
-            for images, one in passes:
+            for images, forward_pass in passes:
                 for target in class_targets(weights[s][:, images], max_maps):
-                    maps = fullgrad_maps([one], target, rescale, memory)
+                    maps = fullgrad_maps([forward_pass], target, rescale, memory)
                     yield ClassMaps(slice(s, s + 1), images, target(weights[s][:, images])[None], maps)
         if len(self.kept) < len(weights):  # iterating may make networks anew: only if needed
             others = islice(enumerate(self.networks), len(self.kept), None)
@@ -237,7 +241,7 @@ def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPass
             break
         passes = [*fullgrad_passes(network, x, images_per_pass(network, x, None, memory))]
         try:
-            room -= x.element_size() * sum([count_graph_numbers(one.output) for _, one in passes])
+            room -= x.element_size() * sum([count_graph_numbers(each.output) for _, each in passes])
         except MissingAttributeError:
             break  # what a pass takes cannot be known
         if room < 0:
@@ -251,10 +255,10 @@ def maps_together(kept: Sequence[NetworkPasses], rescale: str, memory: int) -> F
 
     Each operation is launched once for all networks.
     """
-    passes = [one for ((_, one), *_) in kept]
-    rows = sum([len(one.leaf) * one.output.shape[1] for one in passes])
-    shapes = {tuple([(bias.value.shape, bias.channels, bias.layout) for bias in one.biases]) for one in passes}
-    if rows > TOGETHER_ROWS or len(shapes) > 1 or any(len(several) > 1 for several in kept):
+    passes = [first for ((_, first), *_) in kept]
+    rows = sum([len(each.leaf) * each.output.shape[1] for each in passes])
+    shapes = {tuple([(bias.value.shape, bias.channels, bias.layout) for bias in each.biases]) for each in passes}
+    if rows > TOGETHER_ROWS or len(shapes) > 1 or any(len(of_network) > 1 for of_network in kept):
         return None
     try:
         return fullgrad_maps(passes, None, rescale, memory)

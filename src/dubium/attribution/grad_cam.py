@@ -34,12 +34,12 @@ def grad_cam(
     """
     recording = RecordingNetwork(network, x[:1], layer)
     maps: list[Maps] = []
-    for part, own in split_images(x, target, images_per_pass(network, x, target, context.memory)):
-        _, scores = forward_with_graph(recording, part, own)
+    for images, chunk_target in split_images(x, target, images_per_pass(network, x, target, context.memory)):
+        _, scores = forward_with_graph(recording, images, chunk_target)
         rows = []
-        for gradients in gradients_at(scores, [probe for _, probe in recording.found], context.memory):
-            last = zip(gradients, recording.found, strict=True)
-            rows.append(torch.stack([activation_map(g, features, part) for g, (features, _) in last]).mean(0))
+        for gradients in gradients_at(scores, [probe for _, probe in recording.features], context.memory):
+            last = zip(gradients, recording.features, strict=True)
+            rows.append(torch.stack([activation_map(g, features, images) for g, (features, _) in last]).mean(0))
         maps.append(torch.cat(rows).movedim(0, 1))
     return torch.cat(maps)
 
@@ -52,10 +52,10 @@ class RecordingNetwork(nn.Module):
         self.members = nn.ModuleList(stacked_networks(network))
         self.is_stack = isinstance(network, Stack)
         self.layers = [find_layer(member, x, layer) for member in self.members]
-        self.found: list[Features] = []
+        self.features: list[Features] = []
 
     def forward(self, x: Images) -> Tensor:
-        self.found, outputs = [], list[Tensor]()
+        self.features, outputs = [], list[Tensor]()
         for member, layer in zip(self.members, self.layers, strict=True):
             with record_features([layer], len(x), is_chosen=True) as recorded:
                 outputs.append(member(x.clone()))
@@ -64,7 +64,7 @@ class RecordingNetwork(nn.Module):
                     f"The layer {type(layer).__name__} is not executed by {type(member).__name__}. Name another with "
                     "layer=."
                 )
-            self.found.append(recorded[layer])
+            self.features.append(recorded[layer])
         return torch.stack(outputs, 1) if self.is_stack else outputs[0]
 
 
@@ -84,7 +84,7 @@ def record_features(
 
     Outputs that are no features of so many images are refused if the layers were chosen, or else left out.
     """
-    found: dict[nn.Module, Features] = {}
+    recorded: dict[nn.Module, Features] = {}
 
     def note(layer: nn.Module, _args: Any, out: Any) -> Tensor | None:
         if not isinstance(out, Tensor) or out.ndim != 4 or len(out) != images:
@@ -96,13 +96,13 @@ def record_features(
                 f"the {count_text(images, 'image')}. Name another with layer=."
             )
         zeros = out.detach().new_zeros(())  # they take no memory
-        found.pop(layer, None)  # the dictionary is in order of execution
-        found[layer] = out.detach(), zeros.expand(out.shape).requires_grad_()
-        return out + found[layer][1]
+        recorded.pop(layer, None)  # the dictionary is in order of execution
+        recorded[layer] = out.detach(), zeros.expand(out.shape).requires_grad_()
+        return out + recorded[layer][1]
 
     handles = [layer.register_forward_hook(note) for layer in layers]
     try:
-        yield found
+        yield recorded
     finally:
         for handle in handles:
             handle.remove()
@@ -122,7 +122,7 @@ def find_layer(network: nn.Module, x: Images, layer: Layer) -> nn.Module:
         if layer not in named:
             raise UnknownNameError(unknown("layer", layer, named))
         return named[layer]
-    convolutions = [one for one in network.modules() if isinstance(one, _ConvNd) and len(one.kernel_size) == 2]
+    convolutions = [m for m in network.modules() if isinstance(m, _ConvNd) and len(m.kernel_size) == 2]
     with record_features(convolutions, len(x)) as ran:
         network(x.clone())
     if not ran:

@@ -46,14 +46,13 @@ def guided_ig(
     total = x.new_zeros(len(pairs), *x.shape[1:])
     for index, origin in enumerate(origins):
         for first in range(0, len(pairs), size):
-            image, which = pairs[first : first + size].T
-            end = x[image].flatten(1)
-            begin = origin.expand_as(x)[image].flatten(1)
+            image_ids, target_ids = pairs[first : first + size].T
+            end = x[image_ids].flatten(1)
+            begin = origin.expand_as(x)[image_ids].flatten(1)
+            row_target = target_for_images(target, image_ids)
 
-            own = target_for_images(target, image)
-
-            def slope(at: Rows, own: Target = own, which: Int[Tensor, " rows"] = which) -> Rows:
-                return row_slope(network, at.view(-1, *x.shape[1:]), own, which).flatten(1)
+            def slope(at: Rows, row_target: Target = row_target, target_ids: Int[Tensor, " rows"] = target_ids) -> Rows:
+                return row_slopes(network, at.view(-1, *x.shape[1:]), row_target, target_ids).flatten(1)
 
             total[first : first + size] += integrate_guided(slope, begin, end, steps).view(-1, *x.shape[1:])
             context.part(index, len(origins)).progress(min(first + size, len(pairs)), len(pairs))
@@ -61,11 +60,11 @@ def guided_ig(
     return sum_channels(attributions, context.signed)
 
 
-def row_slope(network: nn.Module, at: Images, target: Target, which: Int[Tensor, " B"]) -> Images:
-    """The gradient, at each point, of that point's own target."""
+def row_slopes(network: nn.Module, at: Images, target: Target, target_ids: Int[Tensor, " B"]) -> Images:
+    """The gradient, at each point, of the target whose number that point has."""
     leaf, scores = forward_with_graph(network, at, target)
-    own = torch.zeros_like(scores).scatter_(1, which[:, None], 1)
-    return torch.autograd.grad(scores, leaf, own)[0]  # autograd's: pixels are sorted by slopes, to the last bit
+    cotangent = torch.zeros_like(scores).scatter_(1, target_ids[:, None], 1)
+    return torch.autograd.grad(scores, leaf, cotangent)[0]  # autograd's: pixels are sorted by slopes, to the last bit
 
 
 def integrate_guided(slope: Slope, begin: Rows, end: Rows, steps: int) -> Rows:

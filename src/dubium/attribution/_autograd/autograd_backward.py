@@ -39,8 +39,8 @@ class AutogradBackward:
 
 def autograd_row(output: Tensor, edges: Sequence[GradientEdge], cotangent: Tensor) -> list[Tensor]:
     """The gradient of one target at each place: zeros where no way leads, which autograd does not give at an edge."""
-    found = torch.autograd.grad(output, edges, cotangent, retain_graph=True, allow_unused=True)
+    gradients = torch.autograd.grad(output, edges, cotangent, retain_graph=True, allow_unused=True)
     return [
-        read_node(edge.node, [], True).outputs[edge.output_nr].zeros() if own is None else own
-        for own, edge in zip(found, edges, strict=True)
+        read_node(edge.node, [], True).outputs[edge.output_nr].zeros() if gradient is None else gradient
+        for gradient, edge in zip(gradients, edges, strict=True)
     ]

@@ -77,15 +77,15 @@ def find_batching() -> Any:
     return functions if all(hasattr(functions, name) for name in names) else None
 
 
-def call_batched(function: Callable[[dict[int, Tensor]], list[Tensor]], given: dict[int, Tensor]) -> list[Tensor]:
-    """As `torch.func.vmap(function)(given)`, in a tenth of the time: most of what that takes is not the function's."""
-    batching, targets = find_batching(), len(next(iter(given.values())))
+def call_batched(function: Callable[[dict[int, Tensor]], list[Tensor]], tensors: dict[int, Tensor]) -> list[Tensor]:
+    """As `torch.func.vmap(function)(tensors)`, in a tenth of the time: most of that is not the function's."""
+    batching, targets = find_batching(), len(next(iter(tensors.values())))
     if batching is None:
-        found: list[Tensor] = torch.func.vmap(function)(given)
-        return found
+        out: list[Tensor] = torch.func.vmap(function)(tensors)
+        return out
     level = batching._vmap_increment_nesting(targets, "error")
     try:
-        out = function({place: batching._add_batch_dim(value, 0, level) for place, value in given.items()})
+        out = function({number: batching._add_batch_dim(value, 0, level) for number, value in tensors.items()})
         return [batching._remove_batch_dim(value, level, targets, 0) for value in out]
     finally:
         batching._vmap_decrement_nesting()
@@ -128,9 +128,9 @@ class BackwardNode:
     is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
     consumers: list["BackwardNode"] = field(default_factory=list)  # that used its output in the forward pass
     producers: list["BackwardNode"] = field(default_factory=list)  # that made its inputs, one for each edge
-    is_private: bool = False  # one consumer, and no gradient is wanted here: rules may be fused across it
+    is_fusable: bool = False  # one consumer, and no gradient is wanted here: rules may be fused across it
     # what the rule of its consumer, which is made first, tells the rule of this one:
-    is_done: bool = False  # the consumer's rule does the work of this one too
+    is_fused: bool = False  # the consumer's rule does the work of this one too
     may_overwrite: bool = False  # the gradient that the consumer's rule gives is a new tensor, which nobody else reads
     folded_norm: "BackwardNode | None" = None  # a BatchNorm that leaves its factors to this convolution
 
@@ -155,7 +155,7 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
         for producer in consumer.producers:
             producer.consumers.append(consumer)
     for backward_node in order:
-        backward_node.is_private = len(backward_node.consumers) == 1 and not backward_node.is_wanted
+        backward_node.is_fusable = len(backward_node.consumers) == 1 and not backward_node.is_wanted
     return order[::-1]
 
 

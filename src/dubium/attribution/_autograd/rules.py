@@ -76,7 +76,7 @@ def dense_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
         rows = gradient.movedim(1, 0).flatten(1, 2)
-        product = torch.stack([own.expand(len(half), -1, -1) @ half for own, half in zip(rows, halves, strict=True)])
+        product = torch.stack([row.expand(len(half), -1, -1) @ half for row, half in zip(rows, halves, strict=True)])
         return [product.unflatten(2, (len(gradient), -1)).permute(2, 0, 3, 1, 4).flatten(3)]
 
     return rule
@@ -109,7 +109,7 @@ def channels_last(features: Tensor) -> Tensor:
 
 
 def relu_rule(nodes: Sequence[BackwardNode]) -> Rule:
-    if nodes[0].is_done:
+    if nodes[0].is_fused:
         return lambda gradient: [gradient]
     out = channels_last(stack_networks([node.saved["result"] for node in nodes], 0))
     if nodes[0].may_overwrite:
@@ -130,8 +130,8 @@ def max_pooling_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     features = stack_networks([node.saved["self"] for node in nodes], 0)
     max_indices = stack_networks([node.saved["result1"] for node in nodes], 0).flatten(3)
     values = features.flatten(3)
-    relu.is_done = relu.name == RELU and relu.is_private
-    is_open = (values.gather(3, max_indices) > 0).to(values.dtype) if relu.is_done else values.new_ones(())
+    relu.is_fused = relu.name == RELU and relu.is_fusable
+    is_open = (values.gather(3, max_indices) > 0).to(values.dtype) if relu.is_fused else values.new_ones(())
     is_maximum = torch.zeros_like(values).scatter_(3, max_indices, is_open.expand_as(max_indices)).view_as(features)
     size, shape = kernel[0], features.shape[1:]
     height, width = node.shape[2] * size, node.shape[3] * size
@@ -174,7 +174,7 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     one_channel = node.saved["weight"].shape[1] == groups == 1
     norms = [node.folded_norm for node in nodes]
     slopes = [None if norm is None else batch_norm_slope(norm)[:, None, None, None] for norm in norms]
-    node.producers[0].may_overwrite = node.producers[0].is_private
+    node.producers[0].may_overwrite = node.producers[0].is_fusable
     weights_and_slopes = list(zip([node.saved["weight"] for node in nodes], slopes, strict=True))
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
@@ -228,7 +228,7 @@ def batch_norm_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     node = nodes[0]
     if node.saved["training"] or node.inputs != [0]:
         return None
-    if node.producers[0].is_private and is_image_convolution(node.producers[0]):
+    if node.producers[0].is_fusable and is_image_convolution(node.producers[0]):
         for norm in nodes:
             norm.producers[0].folded_norm = norm
         return lambda gradient: [gradient]

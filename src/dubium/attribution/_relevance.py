@@ -1,5 +1,4 @@
-"""An attributor with its options, and its form as the relevance of UA-Backprop: logits (S, B, K), and maps of classes
-in chunks."""
+"""An attributor with its options, and the relevance of UA-Backprop: logits (S, B, K), and maps of classes in chunks."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ class ConfiguredAttributor:
     function: Attributor
     options: Mapping[str, Any]
     takes_context: bool
-    prepare: Callable[..., "PreparedRelevance"] | None = None  # what UA-Backprop prepares it by, if not by calls
+    fast_relevance: Callable[..., "Relevance"] | None = None  # what UA-Backprop uses instead of calls
     is_builtin: bool = False  # False for a function, class or object of the user's, whatever its name
     is_scaled: bool = False  # whether its maps are to be scaled to the scores
 
@@ -68,7 +67,7 @@ class ClassMaps(NamedTuple):
 
 
 @runtime_checkable
-class PreparedRelevance(Protocol):
+class Relevance(Protocol):
     """A relevance at images that the networks have seen."""
 
     logits: Logits

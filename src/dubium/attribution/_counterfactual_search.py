@@ -66,33 +66,33 @@ def counterfactuals(
     shifts = start_shifts(codes, search, context.seed)
     lowest, ends = list[Tensor](), list[Tensor]()
     for index in torch.arange(len(x) * per_image, device=x.device).split(rows_at_once):
-        image, which = index // per_image, index // search.starts % cost.targets
+        image_ids, target_ids = index // per_image, index // search.starts % cost.targets
 
         def objective(
-            z: Codes, rows: Int[Tensor, " rows"], image: Tensor = image, which: Tensor = which
+            z: Codes, rows: Int[Tensor, " rows"], image_ids: Tensor = image_ids, target_ids: Tensor = target_ids
         ) -> tuple[Float[Tensor, " rows"], Codes]:
             def value(z: Codes) -> Float[Tensor, " rows"]:
                 changed = vae.decode(z)
-                scores = target_for_images(target, image[rows])(network(changed.clone()))
-                change: Tensor = (changed - x[image[rows]]).abs().flatten(1).mean(1)
-                return scores.gather(1, which[rows, None])[:, 0] + change
+                scores = target_for_images(target, image_ids[rows])(network(changed.clone()))
+                change: Tensor = (changed - x[image_ids[rows]]).abs().flatten(1).mean(1)
+                return scores.gather(1, target_ids[rows, None])[:, 0] + change
 
             values, pull, *_ = torch.func.vjp(value, z)
             slopes = pull(torch.ones_like(values))[0]
-            check_objective(values, slopes, image[rows])
+            check_objective(values, slopes, image_ids[rows])
             return values, slopes
 
         def report_step(step: int, offset: int = int(index[0]) * search.steps, scale: int = len(index)) -> None:
             context.progress((offset + step * scale) // per_image, len(x) * search.steps)
 
-        start = codes[image] + shifts[index % search.starts]
-        values, z = minimise_rows(objective, start, codes[image], search, report_step)
+        start = codes[image_ids] + shifts[index % search.starts]
+        values, z = minimise_rows(objective, start, codes[image_ids], search, report_step)
         lowest.append(values)
         ends.append(z)
     best = torch.cat(lowest).view(-1, search.starts).argmin(1)
     best += torch.arange(0, len(x) * per_image, search.starts, device=x.device)
-    found = [vae.decode(z) for z in torch.cat(ends)[best].split(rows_at_once)]
-    return torch.cat(found).view(len(x), cost.targets, *x.shape[1:])
+    images = [vae.decode(z) for z in torch.cat(ends)[best].split(rows_at_once)]
+    return torch.cat(images).view(len(x), cost.targets, *x.shape[1:])
 
 
 class DecodedNetwork(nn.Module):
@@ -119,8 +119,8 @@ class Encoder(nn.Module):
         self.__dict__.update(vae=vae)
 
     def forward(self, x: Images) -> Codes:
-        found = self.vae.encode(x)
-        codes: Tensor = found[0] if isinstance(found, tuple) else found
+        encoded = self.vae.encode(x)
+        codes: Tensor = encoded[0] if isinstance(encoded, tuple) else encoded
         return codes
 
 

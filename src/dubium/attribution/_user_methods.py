@@ -50,7 +50,7 @@ def register_method(name: str, function: Any, *, replace: bool = False) -> None:
 
 def find_attributor(what: object) -> tuple[str, Attributor] | None:
     """The name and function of a method that is registered, importable, of Captum's, or a function; None of others."""
-    given = what
+    argument = what
     if isinstance(what, str):
         what = REGISTERED[what] if what in REGISTERED else import_method(what) if ":" in what else what
     if not isinstance(what, str) and is_captum(what):
@@ -61,11 +61,10 @@ def find_attributor(what: object) -> tuple[str, Attributor] | None:
         function = what
     else:
         return None
-    called = given if isinstance(given, str) else name
+    called = argument if isinstance(argument, str) else name
     function = image_by_image(function, called)
-    return (called if called in REGISTERED else name), function if is_captum(what) else refuse_channels(
-        function, called
-    )
+    function = function if is_captum(what) else refuse_channels(function, called)
+    return (called if called in REGISTERED else name), function
 
 
 def image_by_image(function: Attributor, name: str) -> Attributor:
@@ -91,10 +90,11 @@ def image_by_image(function: Attributor, name: str) -> Attributor:
         images = [slice(b, b + 1) for b in range(len(x))]
         parts = [call(network, x[image], target_for_images(target, image), **options) for image in images]
         maps = [part.maps if isinstance(part, Attribution) else part for part in parts]
-        for found in maps:
-            if not isinstance(found, Tensor) or found.shape[:1] != (1,) or found.shape != maps[0].shape:
-                given = describe_tensor(found)
-                raise OutputError(f"{name} returned {given} for one image; maps (1, T, H, W) are needed.")
+        for each in maps:
+            if not isinstance(each, Tensor) or each.shape[:1] != (1,) or each.shape != maps[0].shape:
+                raise OutputError(
+                    f"{name} returned {describe_tensor(each)} for one image; maps (1, T, H, W) are needed."
+                )
         return torch.cat(maps).detach()
 
     return attribute
@@ -110,39 +110,40 @@ def refuse_channels(function: Attributor, name: str) -> Attributor:
     @wraps(function)
     def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Any:
         nonlocal is_checked
-        found = function(network, x, target, **options)
-        if is_checked or map_count(found) != x.shape[1] or x.shape[1] == 1 or len(x) == 0:
-            return found
+        returned = function(network, x, target, **options)
+        channels = x.shape[1]
+        if is_checked or map_count(returned) != channels or channels == 1 or len(x) == 0:
+            return returned
         is_checked, image = True, slice(0, 1)
-        first = target_for_images(target, image)
+        image_target = target_for_images(target, image)
         with torch.random.fork_rng(devices=[]):
-            one = map_count(function(network, x[image], lambda output: first(output)[:, :1], **options))
-        if one == x.shape[1]:
+            of_one_target = function(network, x[image], lambda output: image_target(output)[:, :1], **options)
+        if map_count(of_one_target) == channels:
             raise OutputError(
-                f"The method {name} returned (B, C, H, W), a map for each of the {one} channels, also for one target. "
-                "Maps (B, T, H, W) are needed, one for each target: take the mean over channels, and a map for each "
-                "column of target(network(x))."
+                f"The method {name} returned (B, C, H, W), a map for each of the {channels} channels, also for one "
+                "target. Maps (B, T, H, W) are needed, one for each target: take the mean over channels, and a map for "
+                "each column of target(network(x))."
             )
-        return found
+        return returned
 
     return attribute
 
 
-def map_count(found: object) -> int | None:
-    """How many maps a method found for an image."""
-    maps = found.maps if isinstance(found, Attribution) else found
+def map_count(returned: object) -> int | None:
+    """How many maps a method returned for an image."""
+    maps = returned.maps if isinstance(returned, Attribution) else returned
     return maps.shape[1] if isinstance(maps, Tensor) and maps.ndim == 4 else None
 
 
-def detach(found: Any) -> Any:
-    """What a method found, without the graph that it was computed by."""
+def detach(returned: Any) -> Any:
+    """What a method returned, without the graph that it was computed by."""
 
     def plain(value: Any) -> Any:
         return value.detach() if isinstance(value, Tensor) else value
 
-    if not isinstance(found, Attribution):
-        return plain(found)
-    return Attribution(plain(found.maps), {name: plain(extra) for name, extra in found.extras.items()})
+    if not isinstance(returned, Attribution):
+        return plain(returned)
+    return Attribution(plain(returned.maps), {name: plain(extra) for name, extra in returned.extras.items()})
 
 
 def check_signature(function: Callable[..., Any], name: str) -> None:
