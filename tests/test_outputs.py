@@ -104,6 +104,62 @@ def test_one_sigmoid_output_is_two_classes():
     torch.testing.assert_close(of_probs.members, result.members)
 
 
+SQUASHED = {
+    "a sigmoid": torch.sigmoid,
+    "a sigmoid without its axis": lambda z: z.sigmoid().squeeze(1),
+    "a column of a softmax": lambda z: torch.cat([0 * z, z], 1).softmax(1)[:, 1:],
+    "one of two columns": lambda z: torch.cat([0 * z, z], 1).softmax(1)[:, 1],
+    "in another type": lambda z: z.float().sigmoid().double(),
+}
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize("name", SQUASHED)
+@pytest.mark.parametrize("call", [dubium.explain, dubium.uncertainty])
+def test_a_probability_is_not_taken_as_the_logit_of_a_sigmoid(name, call):
+    networks, x = [network.double() for network in ensemble(lambda: small_cnn(classes=1))], images(2).double()
+    with pytest.raises(errors.OutputError, match=r"network 0 ends in a (sigmoid|softmax) itself.*'probabilities'"):
+        call(wrapped(networks, SQUASHED[name]), x, output="sigmoid")
+    probs = torch.stack([network(x)[:, 0].sigmoid() for network in networks]).detach()
+    result = call(wrapped(networks, SQUASHED[name]), x, output="probabilities")
+    torch.testing.assert_close(result.members, torch.stack([1 - probs, probs], -1), atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("call", [dubium.explain, dubium.uncertainty])
+@pytest.mark.parametrize("how", [lambda z: z.tanh() / 2 + 0.5, lambda z: 0.9 * z.sigmoid() + 0.05])
+def test_what_may_be_a_probability_is_taken_as_a_logit_with_a_warning(how, call):
+    networks, x = wrapped(ensemble(lambda: small_cnn(classes=1)), how), images(2)
+    with pytest.warns(UserWarning, match="from 0 to 1, as if they had been through the sigmoid") as warned:
+        result = call(networks, x, output="sigmoid")
+    about = [str(one.message) for one in warned if "output='probabilities'" in str(one.message)]
+    assert len(about) == 1  # for all networks of one structure
+    probs = torch.stack([network(x)[:, 0].sigmoid() for network in networks]).detach()
+    torch.testing.assert_close(result.members[..., 1], probs)
+
+
+@pytest.mark.parametrize("call", [dubium.explain, dubium.uncertainty])
+@pytest.mark.parametrize("images_in_all", [1, 3])
+def test_logits_that_happen_to_lie_between_0_and_1_bring_no_warning(call, images_in_all):
+    networks, x = ensemble(lambda: small_cnn(classes=1)), images(images_in_all)
+    for network in networks:  # warnings are errors
+        with torch.no_grad():
+            network[-1].weight.mul_(1e-3)
+            network[-1].bias.fill_(0.5)
+    assert all(((network(x) > 0) & (network(x) < 1)).all() for network in networks)
+    call(networks, x, output="sigmoid")
+
+
+@pytest.mark.parametrize("call", [dubium.explain, dubium.uncertainty])
+def test_another_image_may_show_that_outputs_are_logits(call):
+    networks, x = [network.double() for network in ensemble(lambda: small_cnn(classes=1))], images(3).double()
+    with torch.no_grad():
+        for network in networks:
+            network[-1].bias -= network(x)[0]
+    far = wrapped(networks, lambda z: 1e4 * z + 0.5)
+    assert [bool(0 <= z <= 1) for network in far for z in network(x)] == [True, False, False] * len(far)
+    call(far, x, output="sigmoid")  # warnings are errors
+
+
 def test_probabilities_of_zero_are_finite_logits():
     class Certain(nn.Module):
         def forward(self, x):
@@ -142,7 +198,8 @@ def test_fullgrad_is_complete_through_the_wrapper():
         (lambda z: z, "sigmoid", r"one logit an image.*\(., 4\)"),
         (lambda z: z.argmax(1)[:, None].expand(-1, 3), None, "int64"),
         (lambda z: z[:, :, None, None], None, "Segmentation and regression are not supported yet"),
-        (lambda z: z[:, 0], None, r"output='sigmoid' \(--network-output sigmoid\)"),
+        (lambda z: z[:, 0], None, r"output='sigmoid' .*output='probabilities' .*--network-output"),
+        (lambda z: z[:, :1], None, r"K = 1.*output='sigmoid' .*output='probabilities' .*--network-output"),
     ],
 )
 def test_an_output_that_is_not_clear_is_refused_with_its_parts(how, output, message):

@@ -17,7 +17,7 @@ from dubium.data import Dataset as Images
 from dubium.data.samples import as_dataset
 from dubium.errors import ImagesError, ImagesTypeError, OptionError, OutputError, UnknownNameError
 from dubium.evaluation.methods import label_methods
-from dubium.registry import CONTROL_NAMES
+from dubium.registry import CONTROL_NAMES, REGISTERED
 from dubium.run import open_results
 from dubium.types import Attribution
 from tests.networks import ensemble, images, small_cnn
@@ -133,10 +133,29 @@ def test_maps_of_channels_are_not_taken_for_maps_of_targets(x):
     assert torch.equal(state, torch.get_rng_state())
 
 
+def test_a_function_that_is_defined_again_replaces_itself(networks, x):
+    cell = "def mine(network, x, target):\n    return x.expand(-1, target(network(x)).shape[1], -1, -1) + {added}"
+    try:
+        for added in (1, 2):  # a notebook's cell that is edited and run again
+            namespace = {"__name__": "__main__"}
+            exec(cell.format(added=added), namespace)
+            dubium.register_method("from-a-cell", namespace["mine"])
+            maps = dubium.explain(networks, x, method="from-a-cell", kinds="total").maps["total"]
+            torch.testing.assert_close(maps, x[:, 0] + added)
+        dubium.register_method("from-a-cell", partial(namespace["mine"]))
+    finally:
+        REGISTERED.pop("from-a-cell", None)
+
+
 def test_names_that_are_taken_or_no_names_are_refused(registered):
-    for name in ("grad", "auto", "ua-backprop", registered):
-        with pytest.raises(OptionError, match="already"):
+    for name in ("grad", "auto", "ua-backprop"):
+        with pytest.raises(OptionError, match=r"already\. Choose another name\.$"):
             dubium.register_method(name, brightest)
+    with pytest.raises(OptionError, match=r"already.*or say replace=True, which replaces .*\.brightest"):
+        dubium.register_method(registered, dubium.attribution.grad)
+    dubium.register_method(registered, dubium.attribution.grad, replace=True)
+    with pytest.raises(OptionError, match=r"already.*or say replace=True"):
+        dubium.register_method(registered, brightest)
     dubium.register_method(registered, brightest, replace=True)
     with pytest.raises(OptionError, match="already"):
         dubium.register_method("grad", brightest, replace=True)

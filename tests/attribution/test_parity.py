@@ -205,6 +205,55 @@ def test_options_of_captums_constructors_and_of_relevances():
     torch.testing.assert_close(found, exact, rtol=1e-4, atol=1e-6)
 
 
+LAYERED = {"LayerGradCam": {}, "LayerConductance": {"n_steps": 3}, "GuidedGradCam": {}}
+
+
+@pytest.mark.filterwarnings("ignore:Setting backward hooks")  # GuidedGradCam says what it does
+@pytest.mark.parametrize("name", LAYERED)
+def test_a_layer_of_captums_is_that_of_each_network_and_maps_are_averaged(name):
+    networks, x = ensemble(small_cnn), images(2)
+    method, options = getattr(captum.attr, name), LAYERED[name]
+    exact = torch.zeros(3, *x[:, 0].shape)
+    for network in networks:
+        explainer = method(Uncertainty(networks), network[3])
+        for t in range(3):
+            found = explainer.attribute(x.clone().requires_grad_(), target=t, **options).detach()
+            exact[t] += interpolate(found, size=x.shape[2:], mode="bilinear", align_corners=False).sum(1) / 3
+    for what in (method, partial(method, layer="3")):
+        given = {"layer": "3"} if what is method else {}
+        result = dubium.explain(networks, x, method=what, **given, **options)
+        for t, kind in enumerate(KINDS):
+            torch.testing.assert_close(result.maps[kind], exact[t], rtol=1e-4, atol=1e-7)
+    one = dubium.explain(networks[:1], x, method=method, kinds="total", layer="3", **options).maps["total"]
+    for what, given in ((method, {"layer": networks[0][3]}), (method(networks[0], networks[0][3]), {})):
+        same = dubium.explain(networks[:1], x, method=what, kinds="total", **given, **options).maps["total"]
+        assert torch.equal(same, one)
+
+
+LAYER_GRAD_CAM = captum.attr.LayerGradCam
+
+
+@pytest.mark.parametrize("where", ["method", "relevance"])
+def test_a_layer_of_one_network_is_not_taken_for_others(where):
+    networks, x = ensemble(small_cnn), images(2)
+    for layer in (networks[0][3], networks[1][3], nn.Conv2d(1, 1, 1)):
+        with pytest.raises(errors.OptionError, match="The layer Conv2d is not part of every network"):
+            dubium.explain(networks, x, **{where: LAYER_GRAD_CAM}, layer=layer)
+        explainer = LAYER_GRAD_CAM(networks[0], layer)
+        with pytest.raises(errors.OptionError, match=r"has a layer of one network.*captum\.attr\.LayerGradCam, layer="):
+            dubium.explain(networks, x, **{where: explainer})
+    with pytest.raises(errors.UnknownNameError, match=r"No layer called 'l9'\. Available: 0, 1, 2"):
+        dubium.explain(networks, x, **{where: LAYER_GRAD_CAM}, layer="l9")
+
+
+def test_a_layer_that_networks_share_is_refused_where_captum_would_see_one_of_them():
+    body, x = randomised(small_cnn()), images(2)
+    networks = [nn.Sequential(body, randomised(nn.Linear(4, 3), seed)).eval() for seed in range(2)]
+    with pytest.raises(errors.OptionError, match=r"one object in several networks.*relevance= instead"):
+        dubium.explain(networks, x, method=LAYER_GRAD_CAM, layer="0.3")
+    dubium.explain(networks, x, relevance=LAYER_GRAD_CAM, layer="0.3")
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

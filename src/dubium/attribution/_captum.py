@@ -12,7 +12,9 @@ from torch.nn.functional import interpolate
 
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._controls import count_targets
+from dubium.attribution.grad_cam import find_layer
 from dubium.errors import OptionError
+from dubium.posteriors.stack import stacked_networks
 from dubium.types import Attributor, Images, Maps, Scores, Target
 
 RESERVED_ARGUMENTS = (
@@ -24,6 +26,8 @@ RESERVED_ARGUMENTS = (
     "show_progress",
 )
 """Arguments of Captum's `attribute` that are no options here."""
+LAYER = "layer"
+"""The argument of Captum's constructors that is a part of a network."""
 
 
 class TargetModule(nn.Module):
@@ -54,7 +58,8 @@ def captum_attributor(what: Any) -> Attributor:
 
     Args:
         what: a class, whose options are the arguments of its constructor after the first and those of `attribute`; an
-            object, which is used for all networks in turn; or a `functools.partial` of a class.
+            object, which is used for all networks in turn; or a `functools.partial` of a class. With `layer`, the
+            maps of a stacked posterior are means over its networks' layers of that name.
     """
     fixed = dict(what.keywords) if isinstance(what, partial) else {}
     if isinstance(what, partial) and what.args:
@@ -68,15 +73,22 @@ def captum_attributor(what: Any) -> Attributor:
     ) -> Maps:
         arguments = {name: as_tuple(value) for name, value in options.items()}
         module = TargetModule(network, target)
-        of_constructor = [p.name for p in built if p.name in arguments]
-        constructed = {name: captum_value(arguments.pop(name), network, module) for name in of_constructor}
-        explainer = method(module, **constructed) if isinstance(method, type) else for_module(method, module)
+        constructed = {p.name: captum_value(arguments.pop(p.name), module) for p in built if p.name in arguments}
+        layers = member_layers(network, x, constructed.pop(LAYER)) if LAYER in constructed else []
+        by_layer = [{**constructed, LAYER: layer} for layer in layers] or [constructed]
+        is_class = isinstance(method, type)
+        explainers = [method(module, **one) if is_class else for_module(method, module) for one in by_layer]
         with torch.no_grad():
             targets = count_targets(network, x, target)
-        with torch.enable_grad():
+
+        def attribute_target(t: int) -> Tensor:
             # a copy each time: Captum leaves gradients on the tensor it is given
-            by_target = [explainer.attribute(x.clone().requires_grad_(), target=t, **arguments) for t in range(targets)]
-        maps = torch.stack([fit_to_images(maps.detach(), x) for maps in by_target], 1).to(x.dtype)
+            maps = [one.attribute(x.clone().requires_grad_(), target=t, **arguments).detach() for one in explainers]
+            return fit_to_images(torch.stack(maps).mean(0), x)
+
+        with torch.enable_grad():
+            by_target = [attribute_target(t) for t in range(targets)]
+        maps = torch.stack(by_target, 1).to(x.dtype)
         return maps.sum(2) if context.signed else maps.abs().mean(2)
 
     parameters = {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in (*built, *called)}
@@ -99,17 +111,38 @@ def captum_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     ]
 
 
-def captum_value(value: Any, network: nn.Module, module: TargetModule) -> Any:
-    """An argument of a constructor: a layer by its name, an inner method by its class."""
-    if isinstance(value, str):
-        return network.get_submodule(value)
+def captum_value(value: Any, module: TargetModule) -> Any:
+    """An argument of a constructor: an inner method is given by its class."""
     return value(module) if isinstance(value, type) and is_captum(value) else value
 
 
-def for_module(explainer: Any, module: nn.Module) -> Any:
+def member_layers(network: nn.Module, x: Images, layer: str | nn.Module) -> list[nn.Module]:
+    """The layer of that name in each network of a stack; one that several networks have is refused.
+
+    Captum's hooks see a layer's last execution alone.
+    """
+    members = stacked_networks(network)
+    layers = [find_layer(member, x[:1], layer) for member in members]
+    if len(members) > 1 and len(set(layers)) < len(layers):
+        name = repr(layer) if isinstance(layer, str) else type(layer).__name__
+        raise OptionError(
+            f"The layer {name} is one object in several networks, as with MC dropout, and Captum would explain its "
+            "last execution alone. Take the networks one by one, relevance= instead of method=, or method='grad-cam'."
+        )
+    return layers
+
+
+def for_module(explainer: Any, module: TargetModule) -> Any:
     """A copy of an object of Captum's, and of those that it uses itself, for another network."""
     other = copy(explainer)
+    members = stacked_networks(module.network)
     for name, value in vars(explainer).items():
+        if name == LAYER and (len(members) > 1 or value not in members[0].modules()):
+            kind = captum_name(explainer)
+            raise OptionError(
+                f"The {kind} object has a layer of one network, and there are others: its map would not be theirs. "
+                f"Give the class, with the layer's name: {kind.replace('captum.', 'captum.attr.')}, layer='...'."
+            )
         if name in ("forward_func", "model"):
             setattr(other, name, module)
         elif is_captum(value):

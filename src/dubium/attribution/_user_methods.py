@@ -22,30 +22,40 @@ from dubium.types import Attribution, Attributor, Images, Target
 def register_method(name: str, function: Any, *, replace: bool = False) -> None:
     """Give a method of your own a name, which `explain`, `evaluate` and `methods()` then know, in this process.
 
-    On the command line, name it `package.module:function` instead.
+    A function that is defined again, as in a notebook's cell that is run again, replaces its earlier self. On the
+    command line, name it `package.module:function` instead.
 
     Args:
         name: letters, digits and `-_.`, and not that of another method.
         function: `(network, x, target, *, options...) -> maps`, a Captum class or object.
-        replace: whether an earlier method of that name, registered likewise, is replaced.
+        replace: whether another function that was registered by that name is replaced; dubium's own never are.
 
     >>> def brightness(network, x, target):
     ...     return x.sum(1)[:, None].expand(-1, target(network(x)).shape[1], -1, -1)
-    >>> register_method("brightness", brightness, replace=True)
+    >>> register_method("brightness", brightness)
     >>> import dubium, dubium.data
     >>> dubium.explain(dubium.load_posterior("demo"), dubium.data.load("demo").batch([0]), method="brightness").method
     'brightness'
     """
     if not re.fullmatch(r"[\w.-]+", name):
         raise OptionError(f"The method's name is {name!r}; letters, digits, '-', '_' and '.' are needed.")
-    if name in method_names() and not (replace and name in REGISTERED):
-        raise OptionError(f"There is a method called {name!r} already. Choose another name.")
+    earlier = REGISTERED.get(name)
+    if name in method_names() and not (name in REGISTERED and (replace or defined_at(earlier) == defined_at(function))):
+        way = f", or say replace=True, which replaces {defined_at(earlier)}" if name in REGISTERED else ""
+        raise OptionError(f"There is a method called {name!r} already. Choose another name{way}.")
     if isinstance(function, str) or not callable(getattr(function, "attribute", function)):
         raise OptionError(
             f"The method {name!r} is a {type(function).__name__}; a function or a Captum class is needed."
         )
     find_attributor(function)  # raises what is wrong with its signature
     REGISTERED[name] = function
+
+
+def defined_at(function: Any) -> str:
+    """Module and name of a function or class; of an object those of its class."""
+    function = getattr(function, "func", function)  # of a partial
+    function = function if hasattr(function, "__qualname__") else type(function)
+    return f"{function.__module__}.{function.__qualname__}"
 
 
 def find_attributor(what: object) -> tuple[str, Attributor] | None:

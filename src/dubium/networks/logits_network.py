@@ -14,7 +14,7 @@ from dubium.attribution._measure import repeat_pass
 from dubium.errors import DubiumError, NetworkError
 from dubium.networks.class_choice import Pair, check_class_count, select_pair
 from dubium.networks.cut_gradients import CutWatch, warn_of_cut
-from dubium.networks.outputs import CONVERSIONS, OutputChoice, take_network_logits
+from dubium.networks.outputs import CONVERSIONS, SIGMOID, OutputChoice, take_network_logits
 from dubium.networks.refusals import (
     refuse_cut_off,
     refuse_mixed_images,
@@ -22,6 +22,7 @@ from dubium.networks.refusals import (
     refuse_probabilities,
     refuse_random,
 )
+from dubium.networks.sigmoid_outputs import check_sigmoid_logit, is_within_unit
 from dubium.types import Images
 
 ROUNDING = 1e-4  # of the largest logit: smaller differences between two passes are rounding
@@ -146,6 +147,9 @@ class LogitsNetwork(nn.Module):
                 self.check_is_fixed(x, logits)
             if is_new and (has_own_code or len(self.request.images) > 1):
                 self.check_first_image(x, logits)
+            is_sigmoid = self.request.output == SIGMOID and is_new and len(x) and not logits[:, 0].any()
+            if is_sigmoid and is_within_unit(logits):
+                check_sigmoid_logit(self.logits, self.request.images, self.index)
             sums_to_one = bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)
         if self.request.class_names is not None:
             check_class_count(self.request.class_names, logits.shape[1], self.request.pair)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dubium.errors import OptionError, OutputError
 
+SIGMOID = "sigmoid"
 OutputChoice = str | int | Callable[[Any], Any] | None
 """None: `logits` if there is one, else the only floating tensor (B, K >= 2). A string: a key or an attribute, or one of
 `CONVERSIONS`. An int: an index. A function: called with the whole output."""
@@ -131,5 +132,5 @@ def sigmoid_pair(logit: Any) -> Tensor:
     return torch.stack([torch.zeros_like(logit).flatten(), logit.flatten()], 1)
 
 
-CONVERSIONS: dict[str, Callable[[Any], Tensor]] = {"probabilities": log_probabilities, "sigmoid": sigmoid_pair}
+CONVERSIONS: dict[str, Callable[[Any], Tensor]] = {"probabilities": log_probabilities, SIGMOID: sigmoid_pair}
 """Words that `output=` takes for outputs that are not logits."""

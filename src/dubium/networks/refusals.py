@@ -7,6 +7,12 @@ from torch import Tensor
 from dubium.checks import count_text
 from dubium.errors import NetworkStateError, OutputError
 
+ONE_OUTPUT = (
+    "One output an image is two classes: if it is the logit z of a sigmoid, output='sigmoid' takes it as the logits "
+    "(0, z); if it has been through the sigmoid, output='probabilities' takes it as (1 - p, p) (--network-output on "
+    "the command line)."
+)
+
 
 def refuse_output(logits: object, index: int, images: int) -> NoReturn:
     """Say why the output of network `index` is not logits (B, K)."""
@@ -16,7 +22,7 @@ def refuse_output(logits: object, index: int, images: int) -> NoReturn:
             "Say what to take with output= (--network-output on the command line)."
         )
     if logits.ndim != 2 or len(logits) != images:
-        hint = " One logit an image: output='sigmoid' (--network-output sigmoid)." if logits.shape == (images,) else ""
+        hint = f" {ONE_OUTPUT}" if logits.shape == (images,) else ""
         raise OutputError(
             f"Network {index} returned shape {tuple(logits.shape)} for {count_text(images, 'image')}; "
             f"(B, K) = ({images}, K) is needed.{hint} Segmentation and regression are not supported yet."
@@ -24,8 +30,8 @@ def refuse_output(logits: object, index: int, images: int) -> NoReturn:
     if not logits.is_floating_point():
         raise OutputError(f"Network {index} returned {logits.dtype}; floating-point logits are needed.")
     raise OutputError(
-        f"Network {index} has K = {logits.shape[1]} outputs; at least two classes are needed. If it is the logit z "
-        "of a sigmoid: output='sigmoid' takes it as the classes (0, z). Regression is not supported yet."
+        f"Network {index} has K = {logits.shape[1]} outputs; at least two classes are needed. {ONE_OUTPUT} "
+        "Regression is not supported yet."
     )
 
 
