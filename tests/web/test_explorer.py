@@ -1,11 +1,13 @@
 """The explorer in a real browser: nothing leaves this machine, maps change, mistakes are said."""
 
+import json
 import os
 import re
 import socket
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -80,6 +82,38 @@ def test_the_kinds_of_two_methods_and_their_contrast_are_shown(page):
     assert page.locator("#view p.method").all_inner_texts() == ["ua-backprop", "auto", "auto: what lowers the doubt"]
     kinds = page.locator("#view .maps").nth(2).locator("figure").all()
     assert [figure.get_attribute("class") for figure in kinds] == ["total", "aleatoric", "epistemic", "contrast"]
+
+
+def test_the_page_comes_with_a_result_of_both_methods(address):
+    """What the server sends at first, before any script has asked for anything."""
+    with urlopen(f"{address}/config") as answered:
+        config = json.load(answered)
+    begin = {part["props"].get("elem_id"): part["props"].get("value") for part in config["components"]}
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", begin["view"].split("All kinds")[0])
+    assert [re.sub("<.*?>", "", caption).partition(":")[0] for caption in captions] == [
+        "image, 12 × 12 pixels", "ua-backprop, epistemic", "auto, epistemic",
+    ]  # fmt: skip
+    assert "the map is complete" in begin["facts"]
+    assert "<svg" in begin["blurred"]
+
+
+def test_the_first_view_has_both_methods_side_by_side(page):
+    for width, height, columns in ((1280, 900, 3), (390, 844, 2)):
+        page.set_viewport_size({"width": width, "height": height})
+        boxes = [figure.bounding_box() for figure in page.locator("#view .look figure").all()]
+        assert len(boxes) == 3
+        assert all(box["y"] + box["height"] < height for box in boxes)  # without scrolling
+        assert boxes[1]["y"] == boxes[2]["y"]
+        assert len({round(box["y"]) for box in boxes}) == 4 - columns
+    page.set_viewport_size({"width": 1280, "height": 1400})
+
+
+@pytest.mark.parametrize("width", [390, 660, 760])
+def test_where_columns_are_below_each_other_the_result_is_above_the_images_to_pick(page, width):
+    page.set_viewport_size({"width": width, "height": 844})
+    result, pick = (page.locator(name).bounding_box() for name in ("#results", "#pick"))
+    assert result["y"] < pick["y"] or result["x"] >= pick["x"] + pick["width"]
+    page.set_viewport_size({"width": 1280, "height": 1400})
 
 
 def test_it_looks_like_the_report_light_and_dark(page):

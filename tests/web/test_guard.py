@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from dubium.web import answer as a
+from dubium.web import images
 from dubium.web import session as s
 from dubium.web.guard import RequestGuard, server_names
 from tests import piles
@@ -157,9 +158,9 @@ def test_no_temporary_path_is_shown(tmp_path):
 
 def test_large_uploads_are_made_smaller(tmp_path):
     Image.fromarray(np.zeros((3000, 1500), np.uint8)).save(tmp_path / "a.png")
-    assert s.read_upload(tmp_path / "a.png").image.shape == (1, 512, 256)
+    assert images.read_upload(tmp_path / "a.png").image.shape == (1, 512, 256)
     Image.fromarray(np.full((2, 4000), 65535, np.uint16)).save(tmp_path / "b.png")
-    wide = s.read_upload(tmp_path / "b.png").image
+    wide = images.read_upload(tmp_path / "b.png").image
     assert wide.shape == (1, 1, 512)
     torch.testing.assert_close(wide, torch.ones(1, 1, 512))
 

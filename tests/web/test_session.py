@@ -1,4 +1,7 @@
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -6,10 +9,14 @@ import torch
 from PIL import Image
 
 from dubium.errors import FileFormatError, OptionError, UnknownNameError
+from dubium.posteriors.files.load import load_with_record
 from dubium.report import write_page
 from dubium.run import Settings, explain_dataset, open_results, open_work
 from dubium.run.shard import open_shard
+from dubium.web import images
 from dubium.web import session as s
+from dubium.web.answer import Answer, answer_controls
+from dubium.web.first_answer import FirstAnswer, first_controls
 from dubium.web.views import alert, blur_view, kinds_row, map_at_image_size, map_view, methods_view, scores_view
 from tests import piles
 
@@ -72,15 +79,15 @@ def test_the_views_say_scores_sum_and_votes(out):
     assert "<cat>" not in text
     array = map_at_image_size(explanation, item, "epistemic", session.preprocessing)
     assert array.shape == (12, 12)
-    assert map_view(item, array, "epistemic", 0.5) != map_view(item, array, "epistemic", 0.9)
+    assert map_view(item, {"grad": array}, "epistemic", 0.5) != map_view(item, {"grad": array}, "epistemic", 0.9)
     row, column = divmod(int(array.argmax()), 12)
-    assert f"(row {row}, column {column})</figcaption>" in map_view(item, array, "epistemic", 0.5)
+    assert f"(row {row}, column {column})</span></figcaption>" in map_view(item, {"grad": array}, "epistemic", 0.5)
 
 
 def test_a_map_without_a_value_above_zero_is_said_to_be_so(out):
     session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
     item, flat = session.pictures[0], np.full((12, 12), -1.0, np.float32)
-    assert "epistemic: no pixel raises it" in map_view(item, flat, "epistemic", 0.5)
+    assert "<b>grad</b>, epistemic: no pixel raises it" in map_view(item, {"grad": flat}, "epistemic", 0.5)
     maps = {"total": torch.ones(1, 12, 12), "epistemic": -torch.ones(1, 12, 12)}
     row = kinds_row(item, "mine", maps, session.preprocessing, 0.0)
     assert "<figcaption>total</figcaption>" in row
@@ -116,17 +123,17 @@ def test_settings_that_no_run_has_are_refused_by_the_folders_name(changes, out, 
 def test_uploads_are_checked(tmp_path, monkeypatch):
     image = tmp_path / "a.png"
     Image.fromarray(np.zeros((30, 40, 3), np.uint8)).save(image)
-    assert s.read_upload(image).image.shape == (3, 30, 40)
-    monkeypatch.setattr(s, "PIXELS", 1000)
+    assert images.read_upload(image).image.shape == (3, 30, 40)
+    monkeypatch.setattr(images, "PIXELS", 1000)
     with pytest.raises(FileFormatError, match=r"^a\.png has 40 x 30 pixels"):
-        s.read_upload(image)
-    monkeypatch.setattr(s, "MEGABYTES", 1e-5)
+        images.read_upload(image)
+    monkeypatch.setattr(images, "MEGABYTES", 1e-5)
     with pytest.raises(FileFormatError, match=r"a\.png has 0\.0 MB"):
-        s.read_upload(image)
+        images.read_upload(image)
     monkeypatch.undo()
     image.write_text("rubbish")
     with pytest.raises(FileFormatError, match=r"^a\.png is damaged or not an image"):
-        s.read_upload(image)
+        images.read_upload(image)
 
 
 def test_messages_are_text_not_markup():
@@ -152,3 +159,32 @@ def test_no_code_is_imported_because_a_visitor_names_it(out, choice):
     session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
     with pytest.raises(UnknownNameError, match="captum"):
         s.explain_item(session, session.pictures[0], choice)
+
+
+def test_a_run_that_was_trained_on_a_known_dataset_shows_its_test_images(tmp_path, monkeypatch):
+    folder = Path(piles.posterior(tmp_path / "posterior"))
+    _, record = load_with_record(folder)
+    asked = []
+    monkeypatch.setattr(images, "load", lambda name: asked.append(name))
+    for name, found in (("mnist", {"dataset": "mnist:test"}), (str(tmp_path), None), (["mnist"], None)):
+        assert images.training_images(replace(record, training={"dataset": name})) == found
+    assert asked == ["mnist"]  # a path in a record is not opened
+
+    def is_missing(_name):
+        raise FileFormatError("It is not here.")
+
+    monkeypatch.setattr(images, "load", is_missing)
+    assert images.training_images(replace(record, training={"dataset": "mnist"})) is None
+    assert s.open_posterior_session({"run": str(folder)}, None).pictures == []
+
+
+def test_the_first_answer_is_that_of_the_controls(out, tmp_path):
+    session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
+    turn = Lock()
+    with turn:
+        first = FirstAnswer(session, tmp_path, turn)
+        assert first.wait(0.01) == Answer()  # another answer is being computed
+    found, right = first.wait(), answer_controls(session, tmp_path, first_controls(session))
+    assert (found.view, found.facts, found.blurred) == (right.view, right.facts, right.blurred)
+    assert "ua-backprop</b>, epistemic" in found.view
+    assert FirstAnswer(replace(session, pictures=[]), tmp_path, turn).wait() == Answer()

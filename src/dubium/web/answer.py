@@ -19,7 +19,8 @@ from dubium.kinds import KINDS
 from dubium.report.summary import Number
 from dubium.run.sources import Item
 from dubium.run.store import Array
-from dubium.web.session import Choice, Session, blur_top_pixels, explain_item, method_beside, read_upload
+from dubium.web.images import read_upload
+from dubium.web.session import Choice, Session, blur_top_pixels, explain_item, method_beside
 from dubium.web.views import alert, blur_view, map_at_image_size, map_view, methods_view, scores_view
 
 DOWNLOAD, DOWNLOADS = "download-", 50  # folders of files to download, and how many are kept
@@ -134,18 +135,19 @@ def show_explanation(session: Session, folder: Path, shown: Shown, controls: Con
     """Map, scores and blurred image of one kind, and the files to download."""
     item, explanation, opacity = shown.item, shown.explanation, float(controls.opacity)
     kind = controls.kind if controls.kind in explanation.maps else next(iter(explanation.maps))
-    array = map_at_image_size(explanation, item, kind, session.preprocessing)
     blurred = ""
     if session.posterior is not None:
         share = float(controls.share)
         after = blur_top_pixels(session, item, explanation, kind, share, float(controls.sigma))
         blurred = blur_view(explanation, after, kind, share)
-    drawn = smooth_map(torch.from_numpy(array), float(controls.smooth))
-    png, npy = write_downloads(folder, f"{item_name(item)}-{kind}", overlay(item.image, drawn, opacity), array)
-    view = map_view(item, drawn.numpy(), kind, opacity, smooth_words(float(controls.smooth)))
+    found, smooth = {shown.choice.method: explanation, **shown.beside}, float(controls.smooth)
+    arrays = {name: map_at_image_size(one, item, kind, session.preprocessing) for name, one in found.items()}
+    drawn = {name: smooth_map(torch.from_numpy(one), smooth).numpy() for name, one in arrays.items()}
+    pixels = overlay(item.image, torch.from_numpy(drawn[shown.choice.method]), opacity)
+    png, npy = write_downloads(folder, f"{item_name(item)}-{kind}", pixels, arrays[shown.choice.method])
+    view = map_view(item, drawn, kind, opacity, smooth_words(smooth))
     if shown.beside:
-        found = {shown.choice.method: explanation, **shown.beside}
-        view += methods_view(item, found, session.preprocessing, float(controls.smooth))
+        view += methods_view(item, found, session.preprocessing, smooth)
     facts = scores_view(explanation, item, kind, session.name)
     return Answer(shown, alert(session.why_not), view, facts, blurred, png, npy)
 

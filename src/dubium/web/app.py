@@ -1,7 +1,7 @@
 """The explorer's page: Gradio Blocks, with nothing loaded from elsewhere."""
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from threading import Lock
@@ -12,13 +12,14 @@ from PIL import Image
 
 from dubium.attribution import RELEVANCES
 from dubium.errors import MissingExtraError
-from dubium.figures import OPACITY, picture
+from dubium.figures import picture
 from dubium.registry import UA_BACKPROP
 from dubium.run.sources import Item
 from dubium.types import KINDS
-from dubium.ua_backprop import paper_taus
 from dubium.web.answer import RANGES, Answer, Controls, answer_controls, answer_upload
-from dubium.web.session import MEGABYTES, Session, runnable_methods
+from dubium.web.first_answer import PATIENCE, FirstAnswer
+from dubium.web.images import MEGABYTES
+from dubium.web.session import Session, runnable_methods
 from dubium.web.views import alert, explorer_block
 
 ENLARGED = 112  # pixels; smaller images to pick from are enlarged, not smoothed
@@ -28,10 +29,12 @@ INSTANT = ("kind", "method", "relevance")  # a choice; sliders wait for the last
 SLIDERS = ("tau1", "tau2", "opacity", "smooth", "share", "sigma")
 AGE = 3600  # seconds that what a visitor left is kept
 HEADER = (
-    '<h1>What makes it unsure?</h1><p class="lead"><a href="#{}">Pick or upload an image</a>, and see which pixels '
+    '<h1>What makes it unsure?</h1><p class="lead"><a href="#{}">{} an image</a>, and see which pixels '
     "raise the networks' doubt.</p>"
 )
 """With a link to where images are picked: on a phone that is below the results."""
+EMPTY = "<p>Upload an image to begin. (<code>dubium serve ... --images FOLDER</code> shows images to pick from.)</p>"
+SOON = "<p>Explaining the first image ...</p>"
 Components = dict[str, Any]
 """Gradio's components by the names of `Controls` and `Answer`."""
 
@@ -49,27 +52,34 @@ def import_gradio() -> Any:
 
 def build_explorer(session: Session, folder: Path) -> Any:
     """The page as Gradio Blocks; files to download are put into `folder`."""
+    turn = Lock()  # answers are computed one at a time, so that the memory of one is all that is needed
+    first = FirstAnswer(session, folder, turn)
     gr = import_gradio()
+    shown = first.wait(PATIENCE)
     with gr.Blocks(title="dubium", analytics_enabled=False, delete_cache=(AGE, AGE)) as page:
-        header = explorer_block(HEADER.format("pick" if session.pictures else "upload"))
-        gr.HTML(header, elem_id="header", padding=False)
-        components: Components = {"message": gr.HTML(alert(session.why_not), elem_id="message", padding=False)}
+        link = ("pick", "Pick or upload") if session.pictures else ("upload", "Upload")
+        gr.HTML(explorer_block(HEADER.format(*link)), elem_id="header", padding=False)
+        message = shown.message or alert(session.why_not)
+        components: Components = {"message": gr.HTML(message, elem_id="message", padding=False)}
         components["item"] = gr.State(None, time_to_live=AGE)
         components["last"] = gr.State(None, time_to_live=AGE)
         with gr.Row():
             with gr.Column(scale=2, min_width=300):
-                components |= add_settings(gr, session)
+                components |= add_settings(gr, session, first.controls)
             with gr.Column(scale=3, min_width=300, elem_id="results"):
-                components |= add_results(gr, session)
-        connect_events(gr, session, folder, page, components)
+                components |= add_results(gr, session, first.controls, shown)
+        answer = connect_events(gr, session, folder, components, turn)
+        if session.pictures:
+            remembered = [components["item"], components["last"]]
+            page.load(lambda: (first.controls.item, first.wait().last), None, remembered, show_progress="hidden").then(
+                **answer
+            )
     return page
 
 
-def add_settings(gr: Any, session: Session) -> Components:
+def add_settings(gr: Any, session: Session, values: Controls) -> Components:
     """The left column: images to pick from, kind, method and its options."""
     live = session.posterior is not None
-    channels = session.preprocessing.shape[0] or (len(session.pictures[0].image) if session.pictures else 3)
-    tau1, tau2 = paper_taus(channels)
     known = runnable_methods(session)
     parts: Components = {}
     if session.pictures:
@@ -82,49 +92,50 @@ def add_settings(gr: Any, session: Session) -> Components:
         label=f"or upload one, at most {MEGABYTES} MB",
         file_count="single", height=150, elem_id="upload", interactive=live,
     )  # fmt: skip
-    parts["kind"] = gr.Radio(list(KINDS), value="epistemic", label="Kind of uncertainty", elem_id="kind")
-    parts["method"] = gr.Dropdown(known, value=known[0], label="Method", interactive=live, elem_id="method")
-    with gr.Group(visible=live and known[0] == UA_BACKPROP) as parts["ua_backprop"]:
-        parts["relevance"] = gr.Dropdown(list(RELEVANCES), value="fullgrad", label="Relevance", elem_id="relevance")
-        parts["tau1"] = slider(gr, "tau1", tau1, label="tau1: from classes to logits")
-        parts["tau2"] = slider(gr, "tau2", tau2, label="tau2: from logits to pixels")
-    parts["opacity"] = slider(gr, "opacity", OPACITY, label="Opacity of the map")
-    parts["smooth"] = slider(gr, "smooth", 0, label="Smooth the map by so many pixels")
+    parts["kind"] = gr.Radio(list(KINDS), value=values.kind, label="Kind of uncertainty", elem_id="kind")
+    parts["method"] = gr.Dropdown(known, value=values.method, label="Method", interactive=live, elem_id="method")
+    with gr.Group(visible=live and values.method == UA_BACKPROP) as parts["ua_backprop"]:
+        parts["relevance"] = gr.Dropdown(
+            list(RELEVANCES), value=values.relevance, label="Relevance", elem_id="relevance"
+        )
+        parts["tau1"] = slider(gr, "tau1", values, label="tau1: from classes to logits")
+        parts["tau2"] = slider(gr, "tau2", values, label="tau2: from logits to pixels")
+    parts["opacity"] = slider(gr, "opacity", values, label="Opacity of the map")
+    parts["smooth"] = slider(gr, "smooth", values, label="Smooth the map by so many pixels")
     return parts
 
 
-def slider(gr: Any, name: str, value: float, *, label: str) -> Any:
+def slider(gr: Any, name: str, values: Controls, *, label: str) -> Any:
     """The slider of a control, with its range."""
     low, high, step = RANGES[name]
-    return gr.Slider(low, high, value, step=step, label=label, elem_id=name)
+    return gr.Slider(low, high, getattr(values, name), step=step, label=label, elem_id=name)
 
 
-def add_results(gr: Any, session: Session) -> Components:
+def add_results(gr: Any, session: Session, values: Controls, shown: Answer) -> Components:
     """The right column: the map, scores and votes, downloads, and what blurring does."""
     parts: Components = {}
-    parts["view"] = gr.HTML(explorer_block("<p>Pick or upload an image to begin.</p>"), elem_id="view", padding=False)
-    parts["facts"] = gr.HTML(elem_id="facts", padding=False)
+    begin = explorer_block(EMPTY if values.item is None else SOON) if shown.view is None else shown.view
+    parts["view"] = gr.HTML(begin, elem_id="view", padding=False)
+    parts["facts"] = gr.HTML(shown.facts or "", elem_id="facts", padding=False)
     with gr.Row():
         parts["png"] = gr.DownloadButton("Map as PNG", size="sm", elem_id="png", interactive=False)
         parts["npy"] = gr.DownloadButton("Map as numbers (.npy)", size="sm", elem_id="npy", interactive=False)
     with gr.Group(visible=session.posterior is not None):
-        parts["share"] = slider(gr, "share", 0.05, label="Blur this share of the top pixels")
-        parts["sigma"] = slider(gr, "sigma", 4, label="Strength of the blur")
-    parts["blurred"] = gr.HTML(elem_id="blurred", padding=False)
+        parts["share"] = slider(gr, "share", values, label="Blur this share of the top pixels")
+        parts["sigma"] = slider(gr, "sigma", values, label="Strength of the blur")
+    parts["blurred"] = gr.HTML(shown.blurred or "", elem_id="blurred", padding=False)
     return parts
 
 
-def connect_events(gr: Any, session: Session, folder: Path, page: Any, parts: Mapping[str, Any]) -> None:
-    """Let every change of the controls show a new answer."""
-
-    one_at_a_time = Lock()  # so that the memory of one answer is all that is needed
+def connect_events(gr: Any, session: Session, folder: Path, parts: Components, turn: Lock) -> dict[str, Any]:
+    """Let every change of the controls show a new answer; returns the event that asks for one."""
 
     def answer(*values: Any) -> list[Any]:
-        with one_at_a_time:
+        with turn:
             return output_updates(gr, answer_controls(session, folder, Controls(*values)))
 
     def receive_upload(path: str | None) -> tuple[Item | None, str]:
-        with one_at_a_time:
+        with turn:
             return answer_upload(path)
 
     inputs, outputs = [parts[name] for name in INPUTS], [parts[name] for name in OUTPUTS]
@@ -144,8 +155,7 @@ def connect_events(gr: Any, session: Session, folder: Path, page: Any, parts: Ma
         parts[name].change(answer, inputs, outputs, **visible)
     for name in SLIDERS:
         parts[name].change(answer, inputs, outputs, **hidden)
-    if session.pictures:
-        page.load(lambda: session.pictures[0], None, parts["item"]).then(answer, inputs, outputs, **visible)
+    return {"fn": answer, "inputs": inputs, "outputs": outputs, **hidden}
 
 
 def output_updates(gr: Any, answer: Answer) -> list[Any]:

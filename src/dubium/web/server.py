@@ -9,7 +9,8 @@ from typing import Any
 
 from dubium.web.app import build_explorer, import_gradio
 from dubium.web.guard import RequestGuard, server_names
-from dubium.web.session import MEGABYTES, Session
+from dubium.web.images import MEGABYTES
+from dubium.web.session import Session
 from dubium.web.style import explorer_style, explorer_theme
 
 WAITING = 256  # requests that may wait for their turn
@@ -30,8 +31,8 @@ def serve(session: Session, *, host: str = "127.0.0.1", port: int | None = None,
         started: called with the page's address.
     """
     with TemporaryDirectory(prefix="dubium-") as folder, gradio_files_in(Path(folder) / "gradio"):
-        gr = import_gradio()
         page = build_explorer(session, Path(folder))
+        gr = import_gradio()
         page.queue(api_open=False, max_size=WAITING, default_concurrency_limit=1)
         _, address, _ = page.launch(
             server_name=host, server_port=port, inbrowser=open_browser, share=False, quiet=True, show_error=False,

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from dubium._explain import explain, uncertainty
 from dubium._methods import choose_method
-from dubium.data.fit import Preprocessing, to_size
-from dubium.data.image_files import byte_pixels, is_wide, open_image, read_image
+from dubium.data.fit import Preprocessing
 from dubium.errors import DubiumError, FileFormatError, OptionError, lookup
 from dubium.evaluation.metrics.blurring import pixel_ranks
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
@@ -20,7 +19,7 @@ from dubium.explanation import Explanation
 from dubium.registry import AUTO, RECOMMENDED, RELEVANCE_PATHS, UA_BACKPROP, method_names
 from dubium.run.settings import Settings
 from dubium.run.shard_checks import check_whole_about
-from dubium.run.sources import ImageSource, Item, open_source
+from dubium.run.sources import Item, open_source
 from dubium.run.store import Row, class_name, open_results
 from dubium.run.work import (
     input_shape,
@@ -32,10 +31,8 @@ from dubium.run.work import (
     weight_dtype,
 )
 from dubium.types import Images, Posterior
+from dubium.web.images import SHOWN, item_of_row, readable_items, training_images
 
-MEGABYTES, PIXELS = 20, 25_000_000  # of an upload
-SIDE = 512  # pixels; a larger upload is made smaller, or a map of it would take gigabytes
-SHOWN = 60  # images to pick from
 CURVE = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0)
 
 
@@ -81,6 +78,7 @@ def open_posterior_session(posterior: Mapping[str, Any], images: Mapping[str, An
     if "data_config" in posterior:
         settings = resolve_data_config(settings, networks)
     classes = settings.classes or (tuple(record.classes) if record and record.classes else None)
+    images = images or training_images(record)
     source, classes = open_source(images, classes) if images else (None, classes)
     channels, height, width = settings.input_shape or input_shape(networks, record)
     preprocessing = make_preprocessing(settings, (channels, height, width))
@@ -124,53 +122,6 @@ def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> S
         {} if opened is None else open_options(replace(settings, method="clue")), why_not,
         {**settings.posterior, **named}.get("output"),
     )  # fmt: skip
-
-
-def item_of_row(row: Row) -> Item:
-    """The image itself if its file is still there, else its thumbnail, which is the same for small images."""
-    try:
-        image = read_image(row.path or "")
-    except FileFormatError:
-        image = read_image(row.thumbnail) if row.thumbnail else torch.full((1, *row.image_size), 0.5)
-    return Item(row.id, row.path, row.label, image)
-
-
-def readable_items(source: ImageSource | None) -> list[Item]:
-    """Some images of a source; those that cannot be read are left out."""
-    found: list[Item] = []
-    if source is None:
-        return found
-    for index in range(len(source)):
-        try:
-            found.append(source.read(index))
-        except (FileFormatError, OSError):
-            continue
-        if len(found) == SHOWN:
-            break
-    return found
-
-
-def read_upload(path: str | Path) -> Item:
-    """An uploaded file, checked: its bytes, its pixels, and whether it is an image at all."""
-    path = Path(path)
-    size = path.stat().st_size
-    if size > MEGABYTES * 10**6:
-        raise FileFormatError(f"{path.name} has {size / 1e6:.1f} MB; at most {MEGABYTES} MB are taken.")
-    try:
-        return Item(-1, path.name, None, read_shrunk(path))
-    except FileFormatError as error:
-        raise FileFormatError(str(error).replace(str(path), path.name)) from error
-
-
-def read_shrunk(path: Path) -> Float[Tensor, "C H W"]:
-    """An image with at most `SIDE` pixels a side; it is made smaller as bytes, a quarter of what the numbers take."""
-    image = open_image(path, pixels=PIXELS)
-    if max(image.size) <= SIDE or is_wide(image):
-        full = read_image(path, pixels=PIXELS)
-        scale = min(1, SIDE / max(image.size))
-        return to_size(full, (max(1, round(scale * image.height)), max(1, round(scale * image.width))))
-    image.thumbnail((SIDE, SIDE))
-    return byte_pixels(image).float().div_(255)
 
 
 def network_input(session: Session, image: Float[Tensor, "c h w"]) -> Images:

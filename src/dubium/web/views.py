@@ -58,17 +58,18 @@ def at_image_size(
     return place_map(maps[0].float(), size, preprocessing.seen_box(size))
 
 
-def map_view(item: Item, array: Array, kind: str, opacity: float, words: str = "") -> str:
-    """The image, and the map over it, with some words about the map."""
-    row, column = np.unravel_index(int(array.argmax()), array.shape)
-    where = f"strongest at the {place_of_peak(array)} (row {row}, column {column})" if array.max() > 0 else NOTHING
-    alt = f"{kind.capitalize()} uncertainty over the image: {where}"
-    over = overlay(item.image, torch.from_numpy(array), opacity)
-    figures = [
-        figure_html("plain", picture(item.image), "The image", f"image, {size_words(array.shape)}"),
-        figure_html(kind, over, alt, f"{kind}: {where}"),
-    ]
-    return explorer_block(f"{maps_row(figures, array.shape)}{SCALE}<p>{escape(words)}</p>")
+def map_view(item: Item, maps: Mapping[str, Array], kind: str, opacity: float, words: str = "") -> str:
+    """The image, and the map of each method over it, with some words about the maps."""
+    size = item.image.shape[1:]
+    figures = [figure_html("plain", picture(item.image), "The image", f"image, {size_words(size)}")]
+    for method, array in maps.items():
+        row, column = np.unravel_index(int(array.argmax()), array.shape)
+        where = f"strongest at the {place_of_peak(array)} (row {row}, column {column})" if array.max() > 0 else NOTHING
+        name = escape(method)
+        alt = f"{kind.capitalize()} uncertainty by {name} over the image: {where}"
+        over = overlay(item.image, torch.from_numpy(array), opacity)
+        figures.append(figure_html(kind, over, alt, f"<span><b>{name}</b>, {kind}: {where}</span>"))
+    return explorer_block(f'<div class="look">{maps_row(figures, size)}</div>{SCALE}<p>{escape(words)}</p>')
 
 
 def figure_html(name: str, pixels: NDArray[Any], alt: str, caption: str) -> str:
