@@ -105,15 +105,10 @@ def data_url(pixels: Float[np.ndarray, "H W C"]) -> str:
 
     from PIL import Image
 
-    stream, small = io.BytesIO(), is_small(pixels)
+    stream, small = io.BytesIO(), max(pixels.shape[:2]) <= SMALL
     image = Image.fromarray((np.clip(pixels, 0, 1) * 255).round().astype(np.uint8))
     image.save(stream, "PNG", optimize=True) if small else image.save(stream, "WEBP", quality=85)
     return f"data:image/{'png' if small else 'webp'};base64,{base64.b64encode(stream.getvalue()).decode()}"
-
-
-def is_small(pixels: Float[np.ndarray, "H W C"]) -> bool:
-    """Whether a picture is shown pixel by pixel."""
-    return bool(max(pixels.shape[:2]) <= SMALL)
 
 
 def three_digits(value: float) -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from dubium.figures import MOST, data_url, is_small, map_colours, percent, picture
+from dubium.figures import MOST, SMALL, data_url, map_colours, percent, picture
 
 if TYPE_CHECKING:
     from dubium.explanation import Explanation
@@ -55,7 +55,7 @@ def prediction_words(explanation: "Explanation", index: int) -> str:
 
 def figure_html(pixels: Float[np.ndarray, "H W 3"], caption: str, alt: str) -> str:
     """A picture that needs no file, above its caption."""
-    pixelated = ";image-rendering:pixelated" if is_small(pixels) else ""
+    pixelated = ";image-rendering:pixelated" if max(pixels.shape[:2]) <= SMALL else ""
     image = (
         f'<img src="{data_url(pixels)}" alt="{escape(alt)}" style="width:100%;height:auto;display:block{pixelated}">'
     )

@@ -1,8 +1,9 @@
 """The `dubium` command: one file per subcommand, and mistakes reported in a sentence instead of a traceback."""
 
+import sys
 import traceback
-from collections.abc import Sequence
 from difflib import get_close_matches
+from io import TextIOWrapper
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +14,7 @@ from dubium.cli import data, evaluate
 from dubium.cli._failures import describe_failure
 from dubium.cli._manual import EPILOG, HELP
 from dubium.cli._options import ManyValues, ManyWeights
-from dubium.cli._text import print_any_character, printable
+from dubium.cli._text import printable
 from dubium.cli.compare import compare
 from dubium.cli.demo import demo
 from dubium.cli.explain import explain
@@ -43,14 +44,23 @@ class Commands(TyperGroup):
         return params
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        for word in args:
+        """Refuse a word that is not text, and one without letters: a shell makes it of a variable without a value."""
+        for before, word in zip(["", *args], args, strict=False):
             if word.encode(errors="replace").decode() != word:
                 raise typer.BadParameter(f"{word!a} is not UTF-8, as everything that results hold has to be.")
-        refuse_empty_words(args)
+            option = word.removesuffix("=") if word.startswith("--") and word.endswith("=") else ""
+            if option or not word.strip():  # `--out=`, `--out ""`
+                place = option or (before if before.startswith("-") else "")
+                after = f"{place} is empty" if place else "One of the words is empty"
+                raise typer.BadParameter(
+                    f"{after}. Give it a value, or leave it out (a shell's variable may have none)."
+                )
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        print_any_character()
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks would be an error
         try:
             return super().invoke(ctx)
         except DubiumError as error:
@@ -69,16 +79,6 @@ class Commands(TyperGroup):
                 raise typer.Exit(2) from error
             traceback.print_exc()
             raise typer.Exit(3) from error
-
-
-def refuse_empty_words(args: Sequence[str]) -> None:
-    """Refuse a word without letters, which a shell makes of a variable without a value: `--out ""`, `--out=`."""
-    for before, word in zip(["", *args], args, strict=False):
-        option = word.removesuffix("=") if word.startswith("--") and word.endswith("=") else ""
-        if option or not word.strip():
-            place = option or (before if before.startswith("-") else "")
-            after = f"{place} is empty" if place else "One of the words is empty"
-            raise typer.BadParameter(f"{after}. Give it a value, or leave it out (a shell's variable may have none).")
 
 
 def keep_near_options(error: Any) -> None:

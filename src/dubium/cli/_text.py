@@ -1,8 +1,6 @@
 """Foreign text in a terminal: names of files and classes are shown as they are, and command nothing."""
 
-import sys
 import unicodedata
-from io import TextIOWrapper
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,10 +28,3 @@ def text_cell(text: object, style: str = "") -> "Text":
     from rich.text import Text
 
     return Text(printable(text), style=style)
-
-
-def print_any_character() -> None:
-    """Let a terminal that lacks a character show its escape; it would be an error."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")

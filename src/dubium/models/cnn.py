@@ -18,8 +18,7 @@ def cnn(
     """
     return nn.Sequential(
         OrderedDict(
-            _features(channels, filters, size, dropout)
-            | _dense("1", filters * pooled_size(size) ** 2, units)
+            _features(channels, filters, units, size, dropout)
             | {"dropout2": nn.Dropout(dropout), "dense2": nn.Linear(units, classes)}
         )
     )
@@ -35,10 +34,8 @@ def cnn3(
     """
     return nn.Sequential(
         OrderedDict(
-            _features(channels, filters, size, dropout)
-            | _dense("1", filters * pooled_size(size) ** 2, units)
-            | {"dropout2": nn.Dropout(dropout)}
-            | _dense("2", units, units)
+            _features(channels, filters, units, size, dropout)
+            | {"dropout2": nn.Dropout(dropout), "dense2": nn.Linear(units, units), "relu_dense2": nn.ReLU()}
             | {"dense3": nn.Linear(units, classes)}
         )
     )
@@ -75,8 +72,10 @@ class SvhnCnn(nn.Module):
         return out
 
 
-def _features(channels: int, filters: int, size: int, dropout: float) -> dict[str, nn.Module]:
-    if pooled_size(size) < 1:
+def _features(channels: int, filters: int, units: int, size: int, dropout: float) -> dict[str, nn.Module]:
+    """The layers up to the first dense one."""
+    pooled = (size - 6) // 2  # height of the feature maps before it
+    if pooled < 1:
         raise OptionError(f"size is {size}; two 4 x 4 convolutions and a pooling need images of at least 8 x 8.")
     return {
         "conv1": nn.Conv2d(channels, filters, 4),
@@ -86,13 +85,6 @@ def _features(channels: int, filters: int, size: int, dropout: float) -> dict[st
         "pool": nn.MaxPool2d(2),
         "dropout1": nn.Dropout(dropout),
         "flatten": nn.Flatten(),
+        "dense1": nn.Linear(filters * pooled**2, units),
+        "relu_dense1": nn.ReLU(),
     }
-
-
-def _dense(suffix: str, inputs: int, units: int) -> dict[str, nn.Module]:
-    return {f"dense{suffix}": nn.Linear(inputs, units), f"relu_dense{suffix}": nn.ReLU()}
-
-
-def pooled_size(size: int) -> int:
-    """Height of the feature maps before the first dense layer."""
-    return (size - 6) // 2

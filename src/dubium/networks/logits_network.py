@@ -139,11 +139,12 @@ class LogitsNetwork(nn.Module):
         is_new = structure not in self.first_passes.structures
         has_own_code = not all(layer.__module__.startswith("torch.nn.") for layer in structure)
         watch = CutWatch(x) if x.requires_grad and has_own_code and is_new else None
-        states = random_states(x)
+        generators = [torch.default_generator, *([torch.cuda.default_generators[x.get_device()]] if x.is_cuda else [])]
+        states = [generator.get_state() for generator in generators]
         with watch or nullcontext():
             logits = self.logits(x.clone())
         with torch.no_grad(), repeat_pass():
-            if any(not torch.equal(*pair) for pair in zip(states, random_states(x), strict=True)):
+            if not all(torch.equal(g.get_state(), state) for g, state in zip(generators, states, strict=True)):
                 self.check_is_fixed(x, logits)
             if is_new and (has_own_code or len(self.request.images) > 1):
                 self.check_first_image(x, logits)
@@ -187,8 +188,3 @@ class LogitsNetwork(nn.Module):
 def logits_differ(logits: Tensor, again: Tensor) -> bool:
     """Whether they differ by more than rounding."""
     return bool((logits - again).abs().max() > ROUNDING * logits.abs().max())
-
-
-def random_states(x: Tensor) -> list[Tensor]:
-    """The states of torch's random generators: the processor's, and that of x's device."""
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(x.device)] if x.is_cuda else [])]
