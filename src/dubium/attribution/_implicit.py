@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -129,41 +130,61 @@ def separate_outputs(out: Any) -> Any:
     return map_tensors(out, lambda value: value.view_as(value) if value.requires_grad else value)
 
 
-def copy_state(layer: nn.Module) -> nn.Module:
-    """The same layer with buffers, lists, dicts and numbers of its own: what a call counts or keeps stays there."""
+BOOKKEEPING = frozenset(vars(nn.Module()))
+"""Attributes by which torch keeps a module's parameters, hooks, children and mode; buffers among them."""
+
+
+def layer_state(layer: nn.Module) -> dict[str, Any]:
+    """What a layer may change in a call, by its attributes' names: buffers, numbers, lists, tensors."""
+    return {name: value for name, value in vars(layer).items() if name not in BOOKKEEPING or name == "_buffers"}
+
+
+def call_copy(layer: nn.Module, parameters: dict[str, Any], state: dict[str, Any], args: Any, kwargs: Any) -> Any:
+    """What the forward of the same layer, without hooks, returns and keeps, if it has another state.
+
+    What it keeps that does not depend on the image is empty.
+    """
     twin = object.__new__(type(layer))
-    state = {
-        name: copy(value) if isinstance(value, list | dict | set) else value for name, value in vars(layer).items()
-    }
-    state["_buffers"] = {name: None if b is None else b.clone() for name, b in layer._buffers.items()}
-    twin.__dict__.update(state)
-    return twin
+    own = {name: copy(value) if isinstance(value, set) else value for name, value in state.items()}
+    twin.__dict__.update({**vars(layer), **map_tensors(own, torch.clone), "_parameters": parameters})
+    out = twin.forward(*args, **kwargs)
+    kept = flatten_tensors(layer_state(twin))
+    return out, [value if forward_ad.unpack_dual(value).tangent is not None else value.new_empty(0) for value in kept]
 
 
 @dataclass
 class ImplicitBiases:
-    """Hooks before and after layers of any kind, which record the implicit bias of each execution."""
+    """Hooks before and after layers of any kind, which record the implicit bias of each execution.
+
+    Tensors that depend on the image and that a layer keeps from an earlier call are inputs, and what it keeps is an
+    output.
+    """
 
     recorded: "RecordedBiases"
     pending: dict[nn.Module, list[Tensor | None] | list[Tensor]] = field(default_factory=dict)  # of layers in execution
 
     def before(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        dependent = [value for value in flatten_tensors((args, kwargs)) if value.requires_grad]
-        forward = copy_state(layer).forward  # not layer(): it has hooks
-        call = Call(forward, args, kwargs, dependent, returns_nothing=False)
+        given = (layer._parameters, layer_state(layer), args, kwargs)
+        dependent = [value for value in flatten_tensors(given) if value.requires_grad]
+        call = Call(partial(call_copy, layer), given, {}, dependent, returns_nothing=False)
         try:  # now: a layer that works in place overwrites its input
             values = [value.detach() for value in dependent]
             self.pending[layer] = implicit_biases(call, values) if dependent else []
         except NoForwardModeError:
             views = [value.view_as(value) for value in dependent]
             self.pending[layer] = views
-            return call.arguments(views)
+            (layer._parameters, state, args, kwargs), _ = call.arguments(views)
+            vars(layer).update(state)
+            return args, kwargs
         return None
 
     def after(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
-        out = separate_outputs(out)
+        state = layer_state(layer)
+        out, kept = separate_outputs((out, state))
+        if any(value.requires_grad for value in flatten_tensors(state)):
+            vars(layer).update(kept)
         self.recorded.layouts.follow("layer", args, out)
-        found, outputs = self.pending.pop(layer), flatten_tensors(out)
+        found, outputs = self.pending.pop(layer), flatten_tensors((out, kept))
         views = [value for value in found if value is not None and value.requires_grad]  # of inputs: no forward mode
         # a plain LayerNorm over one axis works on (B, H, W, C); its subclasses for images move the axes themselves
         norms_last = type(layer) is nn.LayerNorm and len(layer.normalized_shape) == 1

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from dubium.attribution._autograd.hidden_calls import show_hidden_calls
 from dubium.attribution._bias_free import ADDITIVE_FUNCTIONS, BILINEAR_FUNCTIONS, HOMOGENEOUS_FUNCTIONS
 from dubium.attribution._implicit import (
     Call,
@@ -45,10 +46,11 @@ class OperationRecorder(TorchFunctionMode):
         self.wanted, self.record, self.follow = wanted, record, follow
         self.depth: int | None = None  # of leaf modules that are being executed; None before it starts
         self.is_off = False  # whether it is taken off the stack of modes meanwhile
+        self.hide_again: Callable[[], None] = lambda: None
 
     def start(self) -> None:
         """From here on, operations are recorded."""
-        self.depth = 0
+        self.depth, self.hide_again = 0, show_hidden_calls(self.record_hidden)
         self.__enter__()
 
     def pause(self, *_hooked: Any) -> None:
@@ -72,6 +74,7 @@ class OperationRecorder(TorchFunctionMode):
         if self.depth is not None and not self.is_off:
             self.__exit__(None, None, None)
         self.depth, self.is_off = None, False
+        self.hide_again()
 
     def __torch_function__(
         self, function: Any, _types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -105,26 +108,45 @@ class OperationRecorder(TorchFunctionMode):
         try:
             biases = implicit_biases(call, [value.detach() for value in before])
         except NoForwardModeError:
-            return out if in_place else self.record_both_ends(call, dependent)
+            return out if in_place else self.record_both_ends(call, [value.view_as(value) for value in dependent])
         for value, bias in zip(flatten_tensors(result), biases, strict=True):
             if bias is not None and value.requires_grad and self.wanted(value):
                 self.record(value, bias)
         return out
 
-    def record_both_ends(self, call: Call, dependent: Sequence[Tensor]) -> Any:
-        """Call a function that has no forward mode, and record `f(v)` at its output and `-v` at its inputs.
+    def record_both_ends(self, call: Call, inputs: Sequence[Tensor]) -> Any:
+        """Call a function that has no forward mode, and record `-v` at its inputs and `f(v)` at its outputs.
 
-        Multiplied by the gradients there, g and J'g, these terms sum to g b. The inputs are views, whose gradients come
-        from this function alone.
+        Multiplied by the gradients there, J'g and g, these terms sum to g b.
+
+        Args:
+            inputs: views or copies, so that their gradients come from this function alone.
         """
-        views = [value.view_as(value) for value in dependent]
-        out = separate_outputs(call.returned(views))
+        for value in inputs:
+            self.record(value, -value.detach())
+        out = separate_outputs(call.returned(inputs))
         for value in flatten_tensors(out):
             if value.requires_grad:
                 self.record(value, value.detach())
-        for view in views:
-            self.record(view, -view.detach())
         return out
+
+    def record_hidden(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Call a function that modes do not see. What it does inside is one operation."""
+        if self.depth != 0 or not torch.is_grad_enabled():
+            return function(*args, **kwargs)
+        given = flatten_tensors((args, kwargs))
+        dependent = [value for value in given if is_continuous(value) and value.requires_grad]
+        copies = [value.clone() for value in dependent]  # a view that is changed inside may block torch for ever
+        versions = [value._version for value in copies]
+        self.depth = 1
+        try:
+            out = self.record_both_ends(Call(function, args, kwargs, dependent, returns_nothing=False), copies)
+            for value, changed, version in zip(dependent, copies, versions, strict=True):
+                if changed._version != version:
+                    value.copy_(changed)
+            return out
+        finally:
+            self.depth = 0
 
 
 def current_mode() -> object:
