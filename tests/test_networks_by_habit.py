@@ -1,5 +1,6 @@
 """Networks with habits that hide something from hooks and modes: FullGrad is complete, and batches change nothing."""
 
+import operator
 import warnings
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import dubium
 from dubium.attribution import _gradients
@@ -17,6 +19,8 @@ from dubium.networks.borrow import borrow_networks
 from tests.networks import images
 
 CHANNELS = 4
+
+pytestmark = pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad=True")  # a checkpoint's, by torch
 
 
 class Around(nn.Module):
@@ -155,7 +159,121 @@ def multiply_complex(_layer, x):
     return (z * z.conj() * z).real + torch.angle(z + 3)
 
 
+class Counts(nn.Module):
+    """Counts its calls in a tensor that is no buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = torch.zeros((), dtype=torch.float64)
+
+    def forward(self, x):
+        self.calls += 1
+        return F.gelu(x + self.calls)
+
+
+def count_from_zero(layer, x):
+    layer.calls.zero_()
+    return layer(layer(x))
+
+
+class Keeps(nn.Module):
+    """A leaf that keeps features of one call, in a dict and in a buffer, and uses them in the next."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen, self.shift = {}, nn.Parameter(torch.randn(CHANNELS, 1, 1))
+        self.register_buffer("gate", None)
+
+    def forward(self, x):
+        if self.gate is None:
+            self.seen["features"] = F.gelu(x + self.shift)
+            self.gate = self.seen["features"].tanh() + 0.2
+            return x.sigmoid()
+        out = F.softplus(self.seen["features"] + self.gate * x) * self.seen["features"]
+        self.gate, self.seen = None, {}
+        return out
+
+
+class Swish(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x.sigmoid() + 0.1
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        return gradient * (x.sigmoid() + x * x.sigmoid() * (1 - x.sigmoid()))
+
+
+swish = Swish.apply
+
+
+class DoubleInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x.mul_(2).add_(0.3)
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+
+class KeepsAll(nn.Module):
+    """Keeps the features of all calls; what it does with them has no forward mode."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def forward(self, x):
+        self.seen.append(F.softplus(x))
+        return Swish.apply(sum(self.seen))
+
+
+def call_three_times(layer, x):
+    layer.seen = []
+    layer(x)
+    layer(x.tanh())
+    return layer(x + 1)
+
+
+def double_and_ignore_what_it_returns(layer, x):
+    out = 1.5 * layer(x)
+    DoubleInPlace.apply(out)
+    return out
+
+
+def add_little(x: Tensor) -> Tensor:
+    return torch.relu(x + 0.02)
+
+
+def script(function):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return torch.jit.script(function)
+
+
 HABITS = {
+    "a layer that counts in a tensor": lambda: Calls(count_from_zero, Counts()),
+    "a layer that keeps features": lambda: Calls(lambda layer, x: layer(x) + layer(x.tanh()), Keeps()),
+    "a layer that keeps all features": lambda: Calls(call_three_times, KeepsAll()),
+    "a Function outside of modules": lambda: Calls(lambda layer, x: Swish.apply(layer(x)), conv()),
+    "a Function's apply under another name": lambda: Calls(lambda layer, x: swish(layer(x)), conv()),
+    "a Function in place": lambda: Calls(lambda layer, x: DoubleInPlace.apply(layer(x)), conv()),
+    "a Function in place, its output ignored": lambda: Calls(double_and_ignore_what_it_returns, conv()),
+    "a function of torch.jit": lambda: Calls(lambda layer, x: (script(add_little))(layer(x)), conv()),
+    "torch.vmap": lambda: Calls(
+        lambda layer, x: torch.vmap(lambda image: F.gelu(image) * image + 0.3)(layer(x)), conv()
+    ),
+    "torch.vmap around a layer": lambda: Calls(
+        lambda layer, x: torch.vmap(lambda image: layer(image).sigmoid() + 0.3)(x), conv()
+    ),
+    "reentrant checkpoint": lambda: Calls(
+        lambda layer, x: checkpoint(lambda given: F.gelu(layer(given)) * given, x, use_reentrant=True), conv()
+    ),
     "_conv_forward of its own": lambda: DoubledConvolution(CHANNELS, CHANNELS, 3, padding=1),
     "a convolution's forward replaced": lambda: patch_forward(conv()),
     "a ReLU's forward replaced": lambda: patch_forward(nn.ReLU()),
@@ -214,8 +332,9 @@ def test_gradients_are_those_of_autograd(habit):
     found = dubium.attribution.grad(network, x, lambda logits: logits)
     leaf = x.clone().requires_grad_()
     for target in range(3):
-        (expected,) = torch.autograd.grad(network(leaf)[:, target].sum(), leaf)
-        torch.testing.assert_close(found[:, target], expected.abs().mean(1), rtol=1e-9, atol=1e-12)
+        leaf.grad = None
+        network(leaf)[:, target].sum().backward()
+        torch.testing.assert_close(found[:, target], leaf.grad.abs().mean(1), rtol=1e-9, atol=1e-12)
 
 
 def test_a_layers_own_state_is_that_of_one_call():
@@ -249,14 +368,95 @@ def convolve(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return F.relu(F.conv2d(x, weight, bias, padding=1))
 
 
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-def test_what_torch_jit_hides_is_told():
-    """All nodes of such a graph have rules; the bias acts in a function that cannot be seen."""
+def test_a_bias_inside_of_torch_jit_counts_though_all_nodes_have_rules():
     torch.manual_seed(0)
-    compiled = torch.jit.script(convolve)
-    network = Around(Calls(lambda layer, x: compiled(x, layer.weight, 3 + layer.bias), conv())).eval()
-    with pytest.warns(UserWarning, match="FullGrad misses .* a function of torch.jit"):
+    compiled = script(convolve)
+    network = Around(Calls(lambda layer, x: compiled(x, layer.weight, 3 + layer.bias), conv())).double().eval()
+    assert dubium.fullgrad_completeness(network, double_images()).max() < 1e-10
+
+
+class Looks(nn.Module):
+    """A layer that looks at features that it is not given."""
+
+    def __init__(self, shelf):
+        super().__init__()
+        self.look = lambda: shelf["features"]
+
+    def forward(self, x):
+        return F.relu(x) + self.look()
+
+
+class Shelf(nn.Module):
+    def __init__(self):
+        super().__init__()
+        shelf = {}
+        self.conv, self.looks, self.put = conv(), Looks(shelf), shelf.update
+
+    def forward(self, x):
+        self.put(features=0.3 * self.conv(x))
+        return self.looks(x)
+
+
+def multiply_by_closure(layer, x):
+    return torch.vmap(lambda factor: F.gelu(layer(x) * factor), out_dims=1)(torch.arange(2).to(x)).mean(1)
+
+
+def test_what_a_function_uses_without_being_given_it_is_told_with_the_layer():
+    torch.manual_seed(0)
+    network = Around(Calls(multiply_by_closure, conv())).double().eval()
+    assert 1e-3 < dubium.fullgrad_completeness(network, double_images())[0].median() < 0.05
+    with pytest.warns(UserWarning, match=r"FullGrad misses .* in or before layer 'middle' \(Calls\)"):
+        dubium.explain([network], double_images(), kinds="total")
+
+
+def test_what_a_layer_looks_at_without_being_given_it_is_told():
+    """All nodes of such a graph have rules."""
+    torch.manual_seed(0)
+    network = Around(Shelf()).double().eval()
+    assert 1e-3 < dubium.fullgrad_completeness(network, double_images())[0].median() < 0.05
+    with pytest.warns(UserWarning, match="FullGrad misses"):
+        dubium.explain([network], double_images(), kinds="total")
+
+
+def test_rounding_is_no_missing_bias():
+    """Terms of 1e6 that cancel: float32 cannot tell their sum to a thousandth, and no bias is missing."""
+    torch.manual_seed(0)
+    shift = 1e6 + 1e6 * torch.rand(CHANNELS, 1, 1)
+    network = Around(Calls(lambda layer, x: F.softplus(layer(x) + shift).sub(shift), conv())).eval()
+    assert dubium.fullgrad_completeness(network, images(2, size=8))[0].median() > 1e-3
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
         dubium.explain([network], images(2, size=8), kinds="total")
+
+
+def test_hidden_calls_are_hidden_again():
+    before = [
+        torch.autograd.Function.apply.__func__,
+        torch.jit.ScriptFunction.__call__,
+        torch.vmap.__globals__["vmap_impl"],
+    ]
+    dubium.explain([network_with("torch.vmap")], double_images(), kinds="total")
+    after = [
+        torch.autograd.Function.apply.__func__,
+        torch.jit.ScriptFunction.__call__,
+        torch.vmap.__globals__["vmap_impl"],
+    ]
+    assert all(map(operator.is_, before, after))
+    assert "apply" not in vars(torch.autograd.Function.__mro__[1])
+
+
+def test_a_network_of_torch_export_is_explained_or_told_how_to_export():
+    torch.manual_seed(0)
+    network, x = (
+        Around(nn.Sequential(nn.BatchNorm2d(CHANNELS), nn.GELU(), nn.Dropout())).double().eval(),
+        double_images(),
+    )
+    exported = torch.export.export(network, (x,), dynamic_shapes={"x": {0: torch.export.Dim.AUTO}}).module()
+    expected = dubium.explain([network], x, kinds="total")
+    torch.testing.assert_close(dubium.explain([exported], x, kinds="total").maps, expected.maps, rtol=1e-8, atol=1e-12)
+    assert dubium.fullgrad_completeness(exported, x).max() < 1e-10
+    with pytest.raises(dubium.errors.NetworkError, match=r"fixes the batch size unless dynamic_shapes say \{0: "):
+        dubium.explain([torch.export.export(network, (x,)).module()], x, kinds="total")
 
 
 def test_gradients_inside_of_a_network_are_explained_and_what_is_missed_is_told():

@@ -14,6 +14,7 @@ from dubium.checks import check_images, check_kinds, check_seed, parse_memory, r
 from dubium.explanation import Explanation, assemble
 from dubium.networks.borrow import borrow_networks
 from dubium.networks.class_choice import check_class_names, check_pair
+from dubium.networks.cut_gradients import find_unseen
 from dubium.networks.outputs import OutputChoice
 from dubium.registry import UA_BACKPROP, method_names
 from dubium.types import KINDS, Images, Kind, Progress
@@ -89,7 +90,7 @@ def explain(
             if not some.isfinite().all():
                 refuse_maps(some, chosen.name)
         if chosen.uses_fullgrad and networks.first_passes.operations:
-            warn_if_incomplete(networks, networks.first_passes.operations, x, context.memory)
+            warn_if_incomplete(networks, networks.first_passes.operations, x, context.memory, find_unseen)
     if names is not None:
         shown["class_names"] = tuple(names[k] for k in classes) if classes else names
     used = {**used, "pair": classes} if classes else used

@@ -11,10 +11,7 @@ Line = dict[str, Any]
 
 COMPLETE, RIGHT = 1e-3, 1e-6
 
-REASONS = {
-    "by hand/checkpoint, reentrant": "what runs inside of a reentrant checkpoint runs without a graph, unseen; "
-    "gradients are right, biases inside are missed. `use_reentrant=False` is complete",
-}
+REASONS: dict[str, str] = {}
 """Why a network misses the target, in words."""
 
 HEAD = """# Networks
@@ -45,10 +42,11 @@ of 3. Two members, two images, float32, one thread. Where a family has no small 
 TAIL = """
 ## What cannot be seen
 
-- A `torch.autograd.Function` called outside of an innermost module: its gradient is used, its bias is missed. Called
-  as the only thing in a module without layers, it is one function and is complete.
+- What a function uses without being given it, where torch shows only its call: a tensor in the closure of a function
+  given to `torch.vmap` or a reentrant checkpoint, a layer that looks at another's features, `torch.func.grad`, a function
+  of C++. `explain` says so if it is more than 1e-3 of the logits. A `torch.autograd.Function`, a function of torch.jit,
+  `torch.vmap` and a checkpoint are one operation each, and are complete in what they are given.
 - What runs under `torch.no_grad` or is detached is a constant for autograd, and so a bias of what it is combined with.
-- `torch.utils.checkpoint` with `use_reentrant=True`: see the table.
 - A network that mixes the images of a batch, as timm's GCViT does (its gradients were off by 3e-2 in a batch of two):
   methods that take several images at a time refuse it, and ask for one image at a time.
 - torch itself gives a wrong gradient of one image alone where BatchNorm in eval mode receives a gradient with channels

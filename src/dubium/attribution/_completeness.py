@@ -1,28 +1,37 @@
 """Whether FullGrad's terms add up to the logits: measured, and told to the user where they do not."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium.attribution._autograd.rules import RULES
+from dubium.attribution._biases import Bias
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._target import ALL_LOGITS, LogitTarget
-from dubium.attribution.fullgrad import FullGradPass, bias_terms, term_sum
+from dubium.attribution.fullgrad import FullGradPass, bias_terms, term_product, term_sum
 from dubium.checks import warn_user
 from dubium.types import Images, Posterior
 
 LEAF = "torch::autograd::AccumulateGrad"
-MISSING = 0.05  # of a logit: what FullGrad may miss without a word
+MISSING = 1e-3  # of a logit: what FullGrad may miss without a word
+ROUNDING = 64  # times the machine's precision, of the sum of all absolute terms: what they may miss by rounding alone
 LOGITS = 3  # of the first image: what is measured; each costs every explanation time
 
 
-def warn_if_incomplete(networks: Posterior, operations: Mapping[int, Collection[str]], x: Images, memory: int) -> None:
-    """One warning if FullGrad misses much of the logits of the first image, in a network with nodes that have no rule.
+def warn_if_incomplete(
+    networks: Posterior,
+    operations: Mapping[int, Collection[str]],
+    x: Images,
+    memory: int,
+    find_unseen: Callable[[nn.Module, Images], str],
+) -> None:
+    """One warning if FullGrad misses some of the logits of the first image, in a network with nodes that have no rule.
 
     Args:
         operations: names of autograd's nodes in some of the networks, by their numbers.
+        find_unseen: names the layer in which something is computed that is not seen, or none.
     """
     others = {index for index, names in operations.items() if not {*names} <= {*RULES, LEAF}}
     for index, network in enumerate(networks if others and len(x) else ()):
@@ -30,16 +39,25 @@ def warn_if_incomplete(networks: Posterior, operations: Mapping[int, Collection[
             continue
         recorded = FullGradPass(network, x[:1], only_spatial=False)
         classes = recorded.output.shape[1]
-        class_ids = torch.arange(0, classes, max(1, classes // LOGITS), device=x.device)[:LOGITS]
-        gap = float(relative_gap(recorded, LogitTarget(class_ids), memory).median())
-        if gap > MISSING:
+        target = LogitTarget(torch.arange(0, classes, max(1, classes // LOGITS), device=x.device)[:LOGITS])
+        gap = relative_gap(recorded, target, memory).median()
+        if gap > MISSING and gap > rounding_gap(recorded, target, memory):
+            layer = find_unseen(network, x[:1])
             warn_user(
-                f"FullGrad misses {gap:.0%} of the logits of network {index}: something in its forward pass cannot be "
-                "seen, such as a torch.autograd.Function outside of modules, a function of torch.jit, reentrant "
-                "checkpointing, or a gradient that is cut. Use relevance='input-grad' or 'ig', or method='auto', which "
-                "need no biases; dubium.fullgrad_completeness measures it."
+                f"FullGrad misses {gap:.1%} of the logits of network {index}: something in its forward pass cannot be "
+                f"seen{', in or before layer ' + layer if layer else ''}, such as a function that is given less than "
+                "it uses, one of torch.func or of C++, or a gradient that is cut. Give it all features that it uses as "
+                "arguments, or use relevance='input-grad' or 'ig', or method='auto', which need no biases; "
+                "dubium.fullgrad_completeness measures it."
             )
             return
+
+
+def rounding_gap(recorded: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, ""]:
+    """The relative gap that rounding may make between logits and the sum of all terms."""
+    sizes = sum_terms(recorded, target, lambda *term: term_product(*term).abs().flatten(2).sum(2), memory)
+    logits = target(recorded.output.detach())
+    return ROUNDING * torch.finfo(logits.dtype).eps * (sizes / logits.abs().clamp(min=1)).median()
 
 
 def fullgrad_gap(network: nn.Module, x: Images, *, memory: int = DEFAULT_MEMORY) -> Float[Tensor, "B K"]:
@@ -53,6 +71,13 @@ def fullgrad_gap(network: nn.Module, x: Images, *, memory: int = DEFAULT_MEMORY)
 
 def relative_gap(recorded: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, "1 T"]:
     """|logit - sum of terms| / max(1, |logit|), of one image."""
-    sums = torch.cat([torch.stack([*terms]).sum(0)[:, 0] for terms in bias_terms([recorded], target, term_sum, memory)])
     logits = target(recorded.output.detach())
-    return (logits - sums).abs() / logits.abs().clamp(min=1)
+    return (logits - sum_terms(recorded, target, term_sum, memory)).abs() / logits.abs().clamp(min=1)
+
+
+def sum_terms(
+    recorded: FullGradPass, target: LogitTarget, reduction: Callable[[Bias, Tensor], Tensor], memory: int
+) -> Float[Tensor, " T"]:
+    """The sum of what a reduction (t, S) makes of each term, of one image."""
+    chunks = bias_terms([recorded], target, reduction, memory)
+    return torch.cat([torch.stack([*terms]).sum(0)[:, 0] for terms in chunks])

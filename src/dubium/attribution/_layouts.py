@@ -119,7 +119,11 @@ class Layouts:
 
 def is_permutation(name: str, given: Tensor, out: Tensor) -> bool:
     """Whether an operation or layer permutes the axes of its input; for a layer: equal storage, reordered strides."""
-    if name in PERMUTING or given.data_ptr() != out.data_ptr():
+    try:
+        is_same = given.data_ptr() == out.data_ptr()
+    except RuntimeError:  # inside of torch.func's transformations, tensors have no storage
+        is_same = False
+    if name in PERMUTING or not is_same:
         return name in PERMUTING
     axes, moved = ([*zip(value.stride(), value.shape, strict=True)] for value in (given, out))
     return axes != moved and sorted(axes) == sorted(moved)

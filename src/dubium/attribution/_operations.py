@@ -132,10 +132,10 @@ class OperationRecorder(TorchFunctionMode):
 
     def record_hidden(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function that modes do not see. What it does inside is one operation."""
-        if self.depth != 0 or not torch.is_grad_enabled():
-            return function(*args, **kwargs)
         given = flatten_tensors((args, kwargs))
         dependent = [value for value in given if is_continuous(value) and value.requires_grad]
+        if self.depth != 0 or not torch.is_grad_enabled() or not dependent:
+            return function(*args, **kwargs)
         copies = [value.clone() for value in dependent]  # a view that is changed inside may block torch for ever
         versions = [value._version for value in copies]
         self.depth = 1

@@ -123,12 +123,17 @@ def fullgrad_maps(
 
 def term_sum(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
     """The sum of all numbers of a term."""
+    return term_product(bias, gradient).flatten(2).sum(2)
+
+
+def term_product(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S ..."]:
+    """The numbers of a term, with a sign: gradient times bias."""
     value = bias.value
     if not bias.implicit:
         gradient = gradient if bias.channels == -1 else gradient.movedim(3, -1)
         value = value.view(len(value), *[1] * (gradient.ndim - 3), -1)
     product = gradient.conj() * value if gradient.is_complex() else gradient * value
-    return product.real.flatten(2).sum(2)
+    return product.real
 
 
 def mean_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:

@@ -114,6 +114,7 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
             f"Element {index} of the posterior is a {type(network).__name__}; a torch.nn.Module is needed.{hint}"
         )
     tensors: list[Tensor] = []
+    modeless = set[nn.Module]()
     for name, module in network.named_modules():
         own = (*module._parameters.values(), *module._buffers.values())
         if any(is_lazy(tensor) for tensor in own):
@@ -127,7 +128,9 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
                 "Load its weights first."
             )
         tensors += [tensor for tensor in own if tensor is not None and tensor.is_floating_point()]
-        if module.training:
+        if "eval" in vars(module):  # made by torch.export, which has fixed its mode and refuses to change it
+            modeless.update(module.modules())
+        if module.training and module not in modeless:
             raise NetworkStateError(
                 f"In training mode: {layer_text(index, name, module)}. Its output is random or depends on the batch. "
                 "Call network.eval() first; for MC dropout, use dubium.posteriors.MCDropout, which fixes the masks."

@@ -35,14 +35,15 @@ class CutWatch(TorchFunctionMode):
         ] = {}  # of each cut tensor: graph nodes, with the layer of the cut
         self.found: list[str] = []  # layers with a cut that hides a part of the gradient
         self.made = {x.grad_fn}  # graph nodes of the images, and of the outputs of functions that are seen
-        self.sees_all = True  # False if some tensor came of a function that is not seen, as one of torch.jit
+        self.unseen: list[str] = []  # layers that use what a function gave that is not seen, as one of torch.jit
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name, given = getattr(func, "__name__", ""), [*args, *(kwargs or {}).values()]
         with disable_torch_function():
-            self.sees_all = self.sees_all and (name == "__get__" or self.has_seen(given))
+            if not self.unseen and name != "__get__" and not self.has_seen(given):
+                self.unseen.append(self.current_layer())
         out = func(*args, **(kwargs or {}))
         if name != "__get__" or isinstance(out, Tensor):  # not a shape, a type
             with disable_torch_function():
@@ -108,6 +109,14 @@ def find_cut(network: nn.Module, x: Tensor) -> str:
     with torch.enable_grad(), name_current_layer(network) as current_layer, CutWatch(x, current_layer) as watch:
         network(x)
     return watch.found[0] if watch.found else ""
+
+
+def find_unseen(network: nn.Module, x: Tensor) -> str:
+    """The layer that uses what a function gave that is not seen, in a forward pass of x; "" if there is none."""
+    x = x.detach().clone().requires_grad_()
+    with torch.enable_grad(), name_current_layer(network) as current_layer, CutWatch(x, current_layer) as watch:
+        network(x)
+    return watch.unseen[0] if watch.unseen else ""
 
 
 @contextmanager

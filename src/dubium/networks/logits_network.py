@@ -27,8 +27,9 @@ from dubium.types import Images
 
 ROUNDING = 1e-4  # of the largest logit: smaller differences between two passes are rounding
 
-UNSEEN = "operations that are not seen"
-"""Stands among the nodes of a network that has such, as of a function that torch.jit has compiled."""
+UNSEEN = "operations that may not be seen"
+"""Stands among the nodes of a network that has such: of a function that torch.jit has compiled, or inside of a layer of
+the user's own, which might look at features that it is not given."""
 
 NAMED_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What a network may raise about images that it cannot take."""
@@ -124,8 +125,11 @@ class LogitsNetwork(nn.Module):
             raise
         except NAMED_ERRORS as error:
             shape = tuple(self.request.images.shape)
+            is_exported = isinstance(error, AssertionError) and "Guard failed" in str(error)
+            hint = ". torch.export fixes the batch size unless dynamic_shapes say {0: torch.export.Dim.AUTO}."
             raise NetworkError(
                 f"Network {self.index} cannot take images of shape {shape}: {type(error).__name__}: {error}"
+                + hint * is_exported
             ) from error
         is_matrix = isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(x)
         if not is_matrix or not output.is_floating_point() or output.shape[1] < 2:
@@ -163,7 +167,7 @@ class LogitsNetwork(nn.Module):
                 with repeat_pass():
                     warn_of_cut(self.network, x, self.index)
             names = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
-            sees_all = watch.sees_all and watch.has_seen([logits])
+            sees_all = not watch.unseen and watch.has_seen([logits]) and not has_own_layers(self.network)
             self.first_passes.operations[self.index] = names if sees_all else {*names, UNSEEN}
         self.first_passes.structures.add(structure)
         return logits
@@ -183,6 +187,12 @@ class LogitsNetwork(nn.Module):
         """Whether the network gives the same logits of x again."""
         if logits_differ(logits, self.logits(x.clone())):
             refuse_random(self.index)
+
+
+def has_own_layers(network: nn.Module) -> bool:
+    """Whether some innermost module, other than the network itself, is of a class of the user's own."""
+    inner = [module for module in network.modules() if module is not network and not module._modules]
+    return not all(type(module).__module__.startswith(("torch.nn.", "dubium.")) for module in inner)
 
 
 def logits_differ(logits: Tensor, again: Tensor) -> bool:

@@ -1,8 +1,7 @@
-"""Calls that torch's function modes do not see: of a `torch.autograd.Function`, a function of torch.jit, `torch.vmap`."""
+"""Calls that torch's function modes do not see: of a `torch.autograd.Function`, of torch.jit, of `torch.vmap`."""
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -12,36 +11,34 @@ from torch import jit
 See = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
 """Takes a function, its arguments and those by name, and returns what the function does."""
 
+FUNCTIONS: Any = torch.autograd.Function.__mro__[1]
+"""Whose `apply` a Function's own calls, also under another name, as in `swish = Swish.apply`."""
+
+SCRIPTS: Any = jit.ScriptFunction
+
+BATCHING = torch.vmap.__globals__
+"""Where functions that `torch.vmap` has made find what runs them."""
+
 
 def show_hidden_calls(see: See) -> Callable[[], None]:
-    """From here on, `see` is given such calls of this thread; the function returned ends it.
+    """From here on, `see` is given such calls of this thread; the function returned ends it."""
+    thread, run_script, run_batched = threading.get_ident(), SCRIPTS.__call__, BATCHING.get("vmap_impl")
 
-    They are taken where torch itself looks for them: the class below `torch.autograd.Function`, of which
-    `swish = Swish.apply` is a method, too, and what functions made by `torch.vmap` call.
-    """
-    thread = threading.get_ident()
-
-    def call(function: Any, *args: Any, **kwargs: Any) -> Any:
+    def show(function: Any, *args: Any, **kwargs: Any) -> Any:
         return see(function, args, kwargs) if threading.get_ident() == thread else function(*args, **kwargs)
 
-    functions, batching = torch.autograd.Function.__mro__[1], torch.vmap.__globals__
-    run_script, run_batched = jit.ScriptFunction.__call__, batching.get("vmap_impl")
-
     def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
-        return call(super(functions, function).apply, *args, **kwargs)  # type: ignore[misc]
+        return show(super(FUNCTIONS, function).apply, *args, **kwargs)
 
-    def run(script: Any, *args: Any, **kwargs: Any) -> Any:
-        return call(partial(run_script, script), *args, **kwargs)
+    def call(script: Any, *args: Any, **kwargs: Any) -> Any:
+        return show(partial(run_script, script), *args, **kwargs)
 
     def hide_again() -> None:
-        with suppress(AttributeError):
-            del functions.apply  # type: ignore[attr-defined]
-        jit.ScriptFunction.__call__ = run_script
-        if run_batched is not None:
-            batching["vmap_impl"] = run_batched
+        del FUNCTIONS.apply
+        SCRIPTS.__call__ = run_script
+        BATCHING["vmap_impl"] = run_batched
 
-    functions.apply = classmethod(apply)  # type: ignore[attr-defined]
-    jit.ScriptFunction.__call__ = run
-    if run_batched is not None:
-        batching["vmap_impl"] = partial(call, run_batched)
+    FUNCTIONS.apply = classmethod(apply)
+    SCRIPTS.__call__ = call
+    BATCHING["vmap_impl"] = run_batched and partial(show, run_batched)
     return hide_again
