@@ -10,7 +10,7 @@ from scipy.ndimage import gaussian_filter
 
 import dubium
 from dubium import errors
-from dubium.figures import brightest_value, brightness, smooth_map
+from dubium.figures import brightest_value, brightness, data_url, map_colours, smooth_map
 from tests.networks import ensemble, images, small_cnn
 
 
@@ -248,6 +248,33 @@ def test_the_notebook_view_shows_each_image_beside_its_maps_by_names(kept, resul
         assert f'alt="image {index}"' in html
     assert result._repr_html_().count("<img") == 2 * 3
     assert dubium.uncertainty(ensemble(small_cnn), images(2))._repr_html_().count("<img") == 0
+
+
+@pytest.mark.parametrize("names", [None, ("ant", "bee", "猫", "dog")])
+def test_views_of_a_pair_name_its_classes_and_say_that_they_are_alone(names, tmp_path):
+    made = dubium.explain(
+        ensemble(small_cnn), images(2), method="grad", pair=(3, 2), keep_images=True, class_names=names
+    )
+    made.save(tmp_path / "pair.safetensors")
+    words = ("dog", "猫") if names else ("3", "2")
+    for result in (made, dubium.load(tmp_path / "pair.safetensors")):
+        assert f", classes {words[0]} and {words[1]} alone, maps of" in repr(result)
+        html, figure = result._repr_html_(), result.plot()
+        assert f"3 networks, classes {words[0]} and {words[1]} alone; scores in nats" in html
+        first, second = ("dog", "2") if names else ("3", "2")  # the font lacks 猫
+        assert figure.get_suptitle() == f"Classes {first} and {second} alone."
+        for index, probs in enumerate(result.probs):
+            best = int(probs.argmax())
+            assert f"<b>{words[best]} ({probs[best]:.0%})".replace("%", " %") in html
+            assert figure.axes[4 * index].get_title() == f"{(first, second)[best]}, p = {probs[best]:.2f}"
+
+
+def test_the_notebooks_maps_are_smoothed_for_the_eye_and_say_so(kept):
+    html = kept._repr_html_()
+    assert "Maps are smoothed by 0.7 pixels for the eye." in html
+    assert data_url(map_colours(smooth_map(kept.maps["total"][0], 0.7))) in html
+    assert data_url(map_colours(kept.maps["total"][0])) not in html
+    assert "smoothed" not in dubium.uncertainty(ensemble(small_cnn), images(2))._repr_html_()
 
 
 def test_kinds_keep_their_order_in_a_file(tmp_path):

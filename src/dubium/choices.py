@@ -12,6 +12,10 @@ DATASETS = (
 DEMO = "demo"
 """The posterior and the images that are part of the package."""
 
+SMOOTH = 0.7
+"""Pixels by which maps are blurred where a person meets them first, in the demo and in notebooks: regions are easier to
+name than dots."""
+
 FITS = STRETCH, CROP = ("stretch", "crop")
 """How an image of another size is brought to the networks' size."""
 

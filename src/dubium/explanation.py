@@ -47,9 +47,12 @@ class Explanation:
     class_names: tuple[str, ...] | None = None
 
     def __repr__(self) -> str:
+        from dubium.figures import pair_words
+
         samples, images, classes = self.members.shape
         maps = f"maps of {', '.join(self.maps)}" if self.maps else "no maps"
-        return f"Explanation({self.method}: {images} images, {samples} networks, {classes} classes, {maps})"
+        known = pair_words(self) or f"{classes} classes"
+        return f"Explanation({self.method}: {images} images, {samples} networks, {known}, {maps})"
 
     def save(self, path: Path | str) -> None:
         """Write everything to one safetensors file, whole or not at all; a name of another kind of file is refused."""

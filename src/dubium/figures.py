@@ -158,25 +158,44 @@ def explanation_figure(
         raise OptionError(
             f"classes={names!r}; a list of names is needed, one for each of {explanation.probs.shape[1]} classes."
         )
+
+    def label(column: int) -> str:
+        return drawable_name(names[column] if names else "", class_numbers(explanation)[column])
+
     kinds, rows = list(explanation.maps), max(1, min(len(x), most))
     figure = Figure(figsize=(2.6 * (1 + len(kinds)), 2.6 * rows), layout="constrained")
     axes = figure.subplots(rows, 1 + len(kinds), squeeze=False)
     for axis in axes.flat:
         axis.axis("off")
     for index, (row, image) in enumerate(zip(axes, x[:most], strict=False)):
-        probability, label = torch.as_tensor(explanation.probs[index]).max(0)
-        name = drawable_name(names[int(label)] if names else "", int(label))
+        probability, column = torch.as_tensor(explanation.probs[index]).max(0)
         row[0].imshow(picture(image), interpolation="nearest")
-        row[0].set_title(f"{name}, p = {float(probability):.2f}", fontsize=9, parse_math=False)
+        row[0].set_title(f"{label(int(column))}, p = {float(probability):.2f}", fontsize=9, parse_math=False)
         for axis, kind in zip(row[1:], kinds, strict=True):
             maps = smooth_map(torch.as_tensor(explanation.maps[kind][index]), smooth)
             axis.imshow(overlay(image, maps, opacity), interpolation="nearest")
             axis.set_title(f"{kind} {three_digits(float(explanation.scores[kind][index]))}", fontsize=9)
             draw_colour_bar(figure, axis, maps)
     left_out = f"The first {most} of {len(x)} images; most={len(x)} draws all." if len(x) > most else ""
-    if words := " ".join(filter(None, [left_out, smooth_words(smooth)])):
-        figure.suptitle(words, fontsize=8)
+    pair = f"Classes {label(0)} and {label(1)} alone." if "pair" in explanation.options else ""
+    if words := " ".join(filter(None, [pair, left_out, smooth_words(smooth)])):
+        figure.suptitle(words, fontsize=8, parse_math=False)
     return figure
+
+
+def class_numbers(explanation: "Explanation") -> list[int]:
+    """The number of the class in each column of `probs`: of a pair, those of its two classes."""
+    return list(explanation.options.get("pair") or range(explanation.probs.shape[1]))
+
+
+def class_labels(explanation: "Explanation") -> list[str]:
+    """What the columns of `probs` are called: by name, or by number where there are no names."""
+    return list(explanation.class_names or map(str, class_numbers(explanation)))
+
+
+def pair_words(explanation: "Explanation") -> str:
+    """Which classes a pair is of; nothing where all classes were explained."""
+    return f"classes {' and '.join(class_labels(explanation))} alone" if explanation.options.get("pair") else ""
 
 
 def shown_images(explanation: "Explanation", x: Images | None) -> Images:

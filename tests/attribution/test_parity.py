@@ -230,6 +230,21 @@ def test_a_layer_of_captums_is_that_of_each_network_and_maps_are_averaged(name):
         assert torch.equal(same, one)
 
 
+def test_layers_of_captums_may_differ_in_size_and_channels():
+    x = images(2)
+    networks = [
+        randomised(nn.Sequential(nn.Conv2d(1, width, size), nn.ReLU(), nn.Flatten(), nn.Linear(width * side**2, 3)))
+        for width, size, side in ((4, 3, 10), (6, 5, 8))
+    ]
+    method, target = captum.attr.LayerGradientXActivation, Uncertainty(networks)
+    exact = 0
+    for network in networks:
+        found = method(target, network[0]).attribute(x, target=2).detach()
+        exact = exact + interpolate(found, size=x.shape[2:], mode="bilinear", align_corners=False).sum(1) / 2
+    maps = dubium.explain(networks, x, method=method, layer="0").maps["epistemic"]
+    torch.testing.assert_close(maps, exact, rtol=1e-4, atol=1e-7)
+
+
 LAYER_GRAD_CAM = captum.attr.LayerGradCam
 
 

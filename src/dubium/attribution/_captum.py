@@ -75,21 +75,22 @@ def captum_attributor(what: Any) -> Attributor:
         module = TargetModule(network, target)
         constructed = {p.name: captum_value(arguments.pop(p.name), module) for p in built if p.name in arguments}
         layers = member_layers(network, x, constructed.pop(LAYER)) if LAYER in constructed else []
-        by_layer = [{**constructed, LAYER: layer} for layer in layers] or [constructed]
+        choices = [{**constructed, LAYER: layer} for layer in layers] or [constructed]
         is_class = isinstance(method, type)
-        explainers = [method(module, **one) if is_class else for_module(method, module) for one in by_layer]
+        explainers = [method(module, **choice) if is_class else for_module(method, module) for choice in choices]
         with torch.no_grad():
             targets = count_targets(network, x, target)
 
-        def attribute_target(t: int) -> Tensor:
+        def attribute_target(explainer: Any, t: int) -> Tensor:
             # a copy each time: Captum leaves gradients on the tensor it is given
-            maps = [one.attribute(x.clone().requires_grad_(), target=t, **arguments).detach() for one in explainers]
-            return fit_to_images(torch.stack(maps).mean(0), x)
+            found = explainer.attribute(x.clone().requires_grad_(), target=t, **arguments).detach()
+            maps = fit_to_images(found, x)
+            return maps.sum(1) if context.signed else maps.abs().mean(1)
 
         with torch.enable_grad():
-            by_target = [attribute_target(t) for t in range(targets)]
-        maps = torch.stack(by_target, 1).to(x.dtype)
-        return maps.sum(2) if context.signed else maps.abs().mean(2)
+            by_layer = [[attribute_target(one, t) for one in explainers] for t in range(targets)]
+        by_target = [torch.stack(maps).mean(0) for maps in by_layer]
+        return torch.stack(by_target, 1).to(x.dtype)
 
     parameters = {p.name: p.replace(kind=p.KEYWORD_ONLY) for p in (*built, *called)}
     for name, value in fixed.items():

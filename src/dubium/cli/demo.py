@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from dubium.choices import DEMO
+from dubium.choices import DEMO, SMOOTH
 from dubium.cli._tables import print_json, print_most_uncertain
 from dubium.files import own_folder
 from dubium.registry import AUTO
 
 TITLE = "What makes five networks unsure about these digits?"
-SMOOTH = 0.7  # pixels: regions are easier to name than dots
 
 
 def demo(
