@@ -14,15 +14,15 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-from dubium import files
+from dubium import folder_lock
 from dubium.cli import app
 from dubium.errors import FolderInUseError, OptionError
-from dubium.files import LOCK, delete_unfinished_files, own_folder
+from dubium.folder_lock import LOCK, delete_unfinished_files, own_folder
 from tests import piles
 
 HOLD = """
 import sys, time
-from dubium.files import own_folder
+from dubium.folder_lock import own_folder
 with own_folder(sys.argv[1]):
   print(1, flush=True)
   time.sleep(600)
@@ -71,7 +71,7 @@ def test_blocks_inside_of_each_other_are_one_owner_and_other_threads_are_not(tmp
 
 def test_many_owners_in_turn_never_meet(tmp_path):
     code = (
-        "import sys, time, os\nfrom pathlib import Path\nfrom dubium.files import own_folder\n"
+        "import sys, time, os\nfrom pathlib import Path\nfrom dubium.folder_lock import own_folder\n"
         "from dubium.errors import FolderInUseError\nfolder, got = Path(sys.argv[1]), 0\nend = time.monotonic() + 600\n"
         "while got < 40 and time.monotonic() < end:\n"
         "  try:\n"
@@ -107,7 +107,7 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch):
     def refuse(_handle):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(files, "acquire", refuse)
+    monkeypatch.setattr(folder_lock, "acquire", refuse)
     with pytest.warns(UserWarning, match="file system without locks"), own_folder(tmp_path):
         pass
 
@@ -122,9 +122,9 @@ def test_on_windows_a_byte_beyond_the_owners_name_is_locked(tmp_path, monkeypatc
         locked.symmetric_difference_update({at})
 
     monkeypatch.setitem(sys.modules, "msvcrt", SimpleNamespace(locking=locking, LK_NBLCK="lock", LK_UNLCK="unlock"))
-    monkeypatch.setattr(files, "sys", SimpleNamespace(platform="win32", argv=["dubium", "explain"]))
+    monkeypatch.setattr(folder_lock, "sys", SimpleNamespace(platform="win32", argv=["dubium", "explain"]))
     with own_folder(tmp_path):
-        assert {place for _, place, _ in locked} == {files.BEYOND}
+        assert {place for _, place, _ in locked} == {folder_lock.BEYOND}
         with ThreadPoolExecutor(1) as other, pytest.raises(FolderInUseError, match=rf"process {os.getpid()} .*explain"):
             other.submit(own_folder(tmp_path).__enter__).result()
     assert not locked

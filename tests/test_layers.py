@@ -19,7 +19,7 @@ LAYERS = [  # a module imports from its own line and from those below it
     ("shares", "class_sampling", "softmax_share"),
     ("models", "data"),
     (
-        *("checks", "files", "reading", "seals", "tensor_files", "executor", "gaussian_kernel"),
+        *("checks", "files", "folder_lock", "reading", "seals", "tensor_files", "executor", "gaussian_kernel"),
         *("ranking", "seeds", "types", "durations", "estimate", "errors", "protocols"),
         *("advice", "kinds", "posterior_kinds", "registry", "option_text", "choices"),
     ),

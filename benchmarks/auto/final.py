@@ -20,7 +20,7 @@ from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.protocols import Evaluation, run_protocol
 from dubium.fingerprint import posterior_digest
 from dubium.report.protocols import write_figures
-from dubium.run.work import open_posterior
+from dubium.run.networks import open_posterior
 
 METHODS = ("blur-path", "ua-backprop", "grad", "ig:start=blur:steps=5", "blur-ig:steps=20", "effect-variance")
 CHECKS = ("kinds", "top")

@@ -18,7 +18,7 @@ from dubium.errors import lookup
 from dubium.evaluation.methods import DEFAULTS, label_methods
 from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
 from dubium.evaluation.protocols.evaluation import ignore_step
-from dubium.files import own_folder
+from dubium.folder_lock import own_folder
 from dubium.networks.chosen_output import WithChosenOutput
 from dubium.networks.class_choice import check_class_names
 from dubium.networks.outputs import OutputChoice

@@ -10,7 +10,7 @@ from dubium.choices import RANKING
 from dubium.data.labels import unused_labels_note
 from dubium.data.samples import GIVEN
 from dubium.errors import OptionError
-from dubium.files import own_folder
+from dubium.folder_lock import own_folder
 from dubium.networks.outputs import OutputChoice
 from dubium.posteriors import as_posterior
 from dubium.registry import UA_BACKPROP

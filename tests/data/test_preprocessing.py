@@ -12,7 +12,7 @@ from dubium.data.fit import Preprocessing, place_map
 from dubium.errors import DubiumError, FileFormatError, OptionError
 from dubium.models import Normalized
 from dubium.run.data_config import prepared_config
-from dubium.run.work import normalize_inputs
+from dubium.run.networks import normalize_inputs
 
 PIL_MODES = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 CONFIG = {

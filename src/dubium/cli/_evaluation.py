@@ -17,7 +17,7 @@ from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._evaluation_tables import print_overview, print_summary
 from dubium.cli._options import one_of
 from dubium.cli._settings import image_settings, method_texts, parse_numbers, posterior_settings, split_words
-from dubium.files import own_folder
+from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
 from dubium.protocols import PROTOCOLS, TOGETHER
 
@@ -179,8 +179,8 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     from dubium.errors import lookup
     from dubium.evaluation.methods import DEFAULTS, parse_methods
     from dubium.evaluation.protocols import Evaluation
+    from dubium.run.networks import open_posterior
     from dubium.run.sources import open_dataset
-    from dubium.run.work import open_posterior
 
     texts = lookup("scale", DEFAULTS, shared.scale)
     kinds = check_kinds(split_words([shared.kinds]))
@@ -221,7 +221,8 @@ def named_preprocessing(
     """
     from dubium.data.image_files import find_images, image_size
     from dubium.run import Settings
-    from dubium.run.work import input_shape, make_preprocessing, resolve_data_config
+    from dubium.run.networks import input_shape
+    from dubium.run.work import make_preprocessing, resolve_data_config
 
     folder = images.get("dataset", "")
     if all(getattr(shared, name) is None for name in PREPARED):

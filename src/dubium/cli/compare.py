@@ -22,7 +22,7 @@ from dubium.cli._settings import (
 )
 from dubium.cli._tables import exit_with_skipped, print_json, say_size_taken
 from dubium.errors import OptionError, UnknownNameError
-from dubium.files import own_folder
+from dubium.folder_lock import own_folder
 from dubium.option_text import split_method
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import typer
 
 from dubium.choices import DEMO, SMOOTH
 from dubium.cli._tables import print_json, print_most_uncertain
-from dubium.files import own_folder
+from dubium.folder_lock import own_folder
 from dubium.registry import AUTO
 
 TITLE = "What makes five networks unsure about these digits?"

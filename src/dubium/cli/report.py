@@ -7,7 +7,7 @@ import typer
 
 from dubium.cli._options import Json
 from dubium.cli._tables import print_json
-from dubium.files import own_folder
+from dubium.folder_lock import own_folder
 
 
 def report(

@@ -14,7 +14,7 @@ from dubium.cli._estimate import print_estimate
 from dubium.cli._options import one_of
 from dubium.cli._settings import posterior_settings, split_words
 from dubium.errors import OptionError
-from dubium.files import own_folder
+from dubium.folder_lock import own_folder
 
 if TYPE_CHECKING:
     from dubium.reproduce.status import JobStatus
@@ -130,7 +130,7 @@ def open_user_networks(named: dict[str, Any], datasets: Sequence[str], scale: st
     """The name under which jobs know the networks that the user named, after a look at whether they take the images."""
     from dubium._evaluate import check_networks
     from dubium.reproduce.networks import open_data, take_networks
-    from dubium.run.work import open_posterior
+    from dubium.run.networks import open_posterior
 
     if len(datasets) != 1:
         raise OptionError("Say which dataset these networks are for: --dataset mnist, or another one of them.")

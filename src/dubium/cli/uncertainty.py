@@ -21,7 +21,7 @@ from dubium.cli._tables import (
     say_size_taken,
     say_unused_labels,
 )
-from dubium.files import own_folder
+from dubium.folder_lock import own_folder
 
 
 def uncertainty(

@@ -23,7 +23,8 @@ from dubium.report.cards import (
     votes_html,
 )
 from dubium.report.page import html_document, page_header, settings_table
-from dubium.report.summary import RunSummary, horizontal_bars, panel_html, summarise_results
+from dubium.report.panels import horizontal_bars, panel_html
+from dubium.report.summary import RunSummary, summarise_results
 from dubium.run.row import Row
 from dubium.run.shard_checks import check_whole_about
 from dubium.run.store import Results, class_name, open_results

@@ -18,7 +18,7 @@ from dubium.files import write_atomically
 from dubium.reading import read_regular_file
 from dubium.report.interval_chart import interval_chart
 from dubium.report.page import FILE, html_document, jump_links, page_header
-from dubium.report.summary import panel_html
+from dubium.report.panels import panel_html
 
 SUMMARY = "summary.json"
 FIGURE = 2**26  # bytes of a figure

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from dubium.figures import three_digits
-from dubium.report.summary import WIDTH, shorten, svg_element, svg_line, svg_text, text_width
+from dubium.report.panels import WIDTH, shorten, svg_element, svg_line, svg_text, text_width
 
 VALUES, LINE = 62, 22  # pixels: of values, of a line's height
 

@@ -17,7 +17,8 @@ from dubium.files import write_atomically
 from dubium.registry import UA_BACKPROP
 from dubium.report.cards import gallery_section, image_card, image_key
 from dubium.report.causes import causes_section
-from dubium.report.summary import MeanMap, RunSummary, summarise_results, summary_panels
+from dubium.report.panels import summary_panels
+from dubium.report.summary import MeanMap, RunSummary, summarise_results
 from dubium.report.what_to_do import what_to_do_section
 from dubium.run.groups import ENOUGH
 from dubium.run.shard_checks import check_whole_about

@@ -21,8 +21,8 @@ from dubium.evaluation.protocols.mitigation import MAPS, MitigationOptions, miti
 from dubium.evaluation.protocols.mitigation_arm import Attention, arm_measurements, train_arm
 from dubium.evaluation.shards import ShardStore, arm_shard, file_name
 from dubium.evaluation.summary import EvaluationSummary
-from dubium.files import own_folder
 from dubium.fingerprint import dataset_fingerprint
+from dubium.folder_lock import own_folder
 from dubium.kinds import KINDS
 from dubium.registry import UA_BACKPROP
 from dubium.reproduce.job import NONE, SEEDS, AttentionArm, Job

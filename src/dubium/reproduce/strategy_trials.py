@@ -15,8 +15,8 @@ from dubium.evaluation.protocols.evaluation import Evaluation, run_items
 from dubium.evaluation.protocols.mitigation_arm import arm_measurements
 from dubium.evaluation.shards import ShardStore, arm_shard
 from dubium.evaluation.summary import EvaluationSummary
-from dubium.files import own_folder
 from dubium.fingerprint import dataset_fingerprint
+from dubium.folder_lock import own_folder
 from dubium.reproduce.job import CONTROL, Job
 from dubium.reproduce.mitigation import training_options
 from dubium.reproduce.networks import open_data

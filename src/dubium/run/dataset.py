@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from dubium.errors import FileFormatError, OptionError
 from dubium.executor import Executor, in_turn
-from dubium.files import check_recorded, check_same_settings, own_folder, write_json
+from dubium.files import check_recorded, check_same_settings, write_json
+from dubium.folder_lock import own_folder
 from dubium.reading import read_json
 from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import check_shard, open_shard, read_about, read_rows

@@ -23,10 +23,11 @@ from dubium.executor import EventListener
 from dubium.explanation import Explanation
 from dubium.figures import picture
 from dubium.kinds import KINDS
+from dubium.run.networks import PosteriorOnDevice
 from dubium.run.row import Row, region_rows
 from dubium.run.shard import ShardWriter, open_shard
 from dubium.run.signed import signed_row, signed_shard
-from dubium.run.work import PosteriorOnDevice, Work
+from dubium.run.work import Work
 from dubium.types import Images
 
 THUMBNAIL = 256  # pixels, the longer side

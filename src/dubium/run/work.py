@@ -1,7 +1,7 @@
 """The networks and images that settings name, opened, and the facts about them that are stored with the results."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -9,7 +9,6 @@ from platform import python_version
 from typing import Any
 
 import torch
-from torch import nn
 
 from dubium._explain import uncertainty
 from dubium._methods import choose_method
@@ -17,22 +16,17 @@ from dubium.choices import BILINEAR, STRETCH
 from dubium.data.fit import Preprocessing
 from dubium.data.image_files import size_text
 from dubium.data.labels import match_labels
-from dubium.data.samples import GIVEN
-from dubium.errors import FileFormatError, OptionError, PosteriorTypeError
+from dubium.errors import FileFormatError, OptionError
 from dubium.fingerprint import method_fingerprint, posterior_digest
-from dubium.models import Normalized, load_vae
-from dubium.models.normalized import Normalise
+from dubium.models import load_vae
 from dubium.networks.outputs import OutputChoice
-from dubium.posteriors import Record, as_posterior, load_weights
-from dubium.posteriors.files.architecture import import_path
-from dubium.posteriors.files.load import load_with_record, posterior_folder
+from dubium.posteriors import Record
+from dubium.posteriors.files.load import posterior_folder
 from dubium.run.data_config import prepared_config
+from dubium.run.networks import Shape, input_shape, open_posterior, weight_dtype
 from dubium.run.settings import Settings
 from dubium.run.sources import DatasetImages, ImageSource, open_source, source_folders
 from dubium.types import Posterior
-
-Shape = tuple[int | None, int | None, int | None]
-"""(C, H, W) of the networks' images; None for what is taken from the image."""
 
 PREPARED = ("input_shape", "fit", "resize", "interpolation")
 """Settings that a data config can give."""
@@ -142,70 +136,6 @@ def make_preprocessing(settings: Settings, shape: Shape) -> Preprocessing:
     return Preprocessing(shape, settings.fit or STRETCH, settings.resize, settings.interpolation or BILINEAR)
 
 
-def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
-    """The networks, and the record of a saved posterior; `named` is `Settings.posterior`, which says how to name them.
-
-    A factory is imported, so pass only what the user typed, never what a file says.
-    """
-    if GIVEN in named:
-        raise OptionError(
-            f"The networks of this run were given in Python ({named[GIVEN]}), and no file has them. Name them: a "
-            "folder of dubium.save_posterior, or --posterior module:factory."
-        )
-    if "run" in named:
-        posterior, record = load_with_record(named["run"], named.get("architecture"))
-        is_plain = not {"mean", "std", "data_config"} & named.keys()
-        return (posterior if is_plain else normalize_inputs(posterior, named)), record
-    if "factory" not in named:
-        raise OptionError(
-            "No networks are named: give a folder of dubium.save_posterior, or --posterior module:factory."
-        )
-    factory, weights = import_path(named["factory"], "MODULE:FACTORY"), list(named.get("weights") or ())
-    if weights:
-        return normalize_inputs(load_weights(factory, weights), named), None
-    try:
-        with torch.random.fork_rng(devices=[]):
-            built = factory()
-    except Exception as error:
-        raise OptionError(f"{named['factory']} raised {type(error).__name__}: {error}.") from error
-    try:
-        return normalize_inputs(as_posterior(built), named), None
-    except PosteriorTypeError as error:
-        raise OptionError(
-            f"{named['factory']} gave a {type(built).__name__}. If it is one network, name its weight files: --weights "
-            f"a.pt b.pt, or {named['factory']}@a.pt,b.pt; otherwise let it return a list of trained networks. ({error})"
-        ) from error
-
-
-def normalize_inputs(posterior: Posterior, named: Mapping[str, Any]) -> Posterior:
-    """Networks that standardise their images with `mean` and `std`, where these are given.
-
-    Those of a data config are for networks that do not standardise their images themselves.
-    """
-    mean, std = named.get("mean"), named.get("std")
-    if mean is None and std is None and "data_config" in named:
-        config = prepared_config(named, posterior)
-        if any(isinstance(layer, Normalise) for layer in next(iter(posterior)).modules()):
-            return posterior
-        mean, std = config["mean"], config["std"]
-    if (mean is None) != (std is None):
-        raise OptionError(f"mean is {mean} and std is {std}; give both, or neither.")
-    if mean is None or std is None:
-        return posterior
-    return [Normalized(network, mean, std).eval() for network in posterior]
-
-
-def input_shape(posterior: Posterior, record: Record | None) -> Shape:
-    """What the record says, or else the channels of the first convolution."""
-    if record is not None and record.input_shape is not None:
-        if len(record.input_shape) != 3:
-            raise OptionError(f"The posterior's images have shape {record.input_shape}; (C, H, W) is needed.")
-        channels, height, width = record.input_shape
-        return channels, height, width
-    layers = next(iter(posterior)).modules()
-    return next((layer.in_channels for layer in layers if isinstance(layer, nn.Conv2d)), None), None, None
-
-
 def common_size(source: ImageSource) -> tuple[int | None, int | None]:
     """The height and width of all images, which networks are then given; an error if they differ.
 
@@ -232,23 +162,3 @@ def open_options(settings: Settings) -> dict[str, Any]:
     beside = posterior_folder(run) / "vae" if run and "clue" in settings.method else None
     path = options.get("vae", beside if beside and beside.is_dir() else None)
     return {**options, "vae": load_vae(path)} if isinstance(path, str | Path) else options
-
-
-def weight_dtype(posterior: Posterior) -> torch.dtype:
-    """The floating type of the weights."""
-    parameters = (p for p in next(iter(posterior)).parameters() if p.is_floating_point())
-    return next((p.dtype for p in parameters), torch.float32)
-
-
-@dataclass(frozen=True)
-class PosteriorOnDevice:
-    """A posterior's networks on another device; those that are there already cost nothing."""
-
-    posterior: Posterior
-    device: str
-
-    def __len__(self) -> int:
-        return len(self.posterior)
-
-    def __iter__(self) -> Iterator[nn.Module]:
-        return (network.to(self.device) for network in self.posterior)

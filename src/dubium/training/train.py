@@ -11,8 +11,8 @@ from torch.nn import functional as F
 from dubium.data import Dataset, load
 from dubium.errors import DataNotFoundError, DivergedError, OptionError, lookup
 from dubium.executor import Executor, in_turn, thread_count
-from dubium.files import own_folder
 from dubium.fingerprint import dataset_fingerprint
+from dubium.folder_lock import own_folder
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.posteriors import load_posterior, posterior_record, save_posterior
 from dubium.posteriors.extras import require

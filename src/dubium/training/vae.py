@@ -12,8 +12,8 @@ from torch.nn import functional as F
 from dubium.data import Dataset, load
 from dubium.errors import OptionError
 from dubium.executor import thread_count
-from dubium.files import own_folder
 from dubium.fingerprint import dataset_fingerprint
+from dubium.folder_lock import own_folder
 from dubium.models import VAE, load_vae, save_vae
 from dubium.models.saved_vae import read_vae_record
 from dubium.training.checkpoint import read_checkpoint

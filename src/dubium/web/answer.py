@@ -16,7 +16,7 @@ from dubium.explanation import Explanation
 from dubium.figures import overlay, smooth_map, smooth_words
 from dubium.files import short_file_name
 from dubium.kinds import KINDS
-from dubium.report.summary import Number
+from dubium.report.panels import Number
 from dubium.run.sources import Item
 from dubium.run.store import Array
 from dubium.web.images import read_upload

@@ -17,19 +17,12 @@ from dubium.evaluation.metrics.blurring import pixel_ranks
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.explanation import Explanation
 from dubium.registry import AUTO, RECOMMENDED, RELEVANCE_PATHS, UA_BACKPROP, method_names
+from dubium.run.networks import input_shape, open_posterior, weight_dtype
 from dubium.run.settings import Settings
 from dubium.run.shard_checks import check_whole_about
 from dubium.run.sources import Item, open_source
 from dubium.run.store import Row, class_name, open_results
-from dubium.run.work import (
-    input_shape,
-    make_preprocessing,
-    name_by_folders,
-    open_options,
-    open_posterior,
-    resolve_data_config,
-    weight_dtype,
-)
+from dubium.run.work import make_preprocessing, name_by_folders, open_options, resolve_data_config
 from dubium.types import Images, Posterior
 from dubium.web.images import SHOWN, item_of_row, readable_items, training_images
 

@@ -15,6 +15,7 @@ from dubium.data.fit import Preprocessing, place_map
 from dubium.explanation import Explanation
 from dubium.figures import layer_over, overlay, percent, picture, smooth_map
 from dubium.report.cards import CONTRAST_SCALE, SCALE, prediction_html, scores_html, votes_html
+from dubium.report.panels import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, svg_element, svg_line, svg_text
 from dubium.report.pictures import (
     contrast_colours,
     contrast_of_kinds,
@@ -24,7 +25,6 @@ from dubium.report.pictures import (
     size_words,
     stage_html,
 )
-from dubium.report.summary import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, svg_element, svg_line, svg_text
 from dubium.run.sources import Item
 from dubium.run.store import Array, Row
 from dubium.types import KINDS

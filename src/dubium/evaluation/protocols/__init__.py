@@ -11,7 +11,7 @@ from dubium.checks import plain_number
 from dubium.choices import SCALES
 from dubium.errors import lookup
 from dubium.evaluation.protocols.evaluation import Evaluation
-from dubium.files import own_folder
+from dubium.folder_lock import own_folder
 from dubium.protocols import PROTOCOLS, EvaluationProtocol
 from dubium.registry import load_function
 

@@ -9,7 +9,8 @@ from dubium.evaluation.overview import OverviewCell, mean_ranks, overview_cells
 from dubium.evaluation.protocols import run_protocol
 from dubium.evaluation.protocols.evaluation import Evaluation
 from dubium.evaluation.summary import write_csv
-from dubium.files import own_folder, write_json
+from dubium.files import write_json
+from dubium.folder_lock import own_folder
 from dubium.protocols import PROTOCOLS, TOGETHER
 from dubium.registry import load_function
 
