@@ -3,6 +3,7 @@ import warnings
 from collections import UserDict
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import dubium
+import dubium.data
 from dubium import errors
 from dubium.attribution import CONTROLS, fullgrad
 from dubium.attribution.fullgrad import keep_passes
@@ -533,3 +535,30 @@ def test_normalisation_for_other_channels_is_refused():
     networks = [Normalized(network, [0.5, 0.5], [0.2, 0.2]).eval() for network in ensemble(lambda: small_cnn(3))]
     with pytest.raises(errors.OptionError, match="2 channels, the images have 3"):
         dubium.explain(networks, images(1, 3))
+
+
+@pytest.mark.parametrize("call", [partial(dubium.explain, method="grad"), dubium.uncertainty])
+def test_pixels_up_to_255_for_networks_that_want_up_to_1_bring_a_warning(call):
+    posterior, x = dubium.load_posterior("demo"), dubium.data.load("demo").batch(range(8))
+    with pytest.warns(UserWarning, match=r"from 0 to 255, and the networks' logits are huge.*give x / 255") as warned:
+        call(posterior, 255 * x)
+    assert [Path(one.filename) for one in warned] == [Path(__file__)]
+    with pytest.warns(UserWarning, match="x / 255"):
+        call(posterior, 254.5 * x[:1])
+
+
+class TakesBytes(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return self.network(x / 255)
+
+
+def test_networks_that_take_pixels_up_to_255_or_standardised_ones_bring_no_warning():
+    posterior, x = dubium.load_posterior("demo"), dubium.data.load("demo").batch(slice(None))  # warnings are errors
+    dubium.uncertainty([TakesBytes(network).eval() for network in posterior], 255 * x)
+    dubium.uncertainty(posterior, 255 * (x - x.mean()))
+    dubium.uncertainty(posterior, 5 * x)
+    dubium.uncertainty(posterior, 255 * x[:0])

@@ -22,6 +22,8 @@ from dubium.errors import (
 )
 from dubium.types import KINDS, Kind
 
+BYTES_FROM = 20  # a larger value is neither in [0, 1] nor in an image with mean 0 and standard deviation 1
+MARGIN = 100  # between logits: no loss asks for as much
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
 KNOWN_SUFFIXES = (
     ".safetensors", ".npz", ".npy", ".pt", ".pth", ".pkl", ".json", ".csv", ".parquet", ".h5", ".mat", ".zip", ".txt",
@@ -73,6 +75,23 @@ def refuse_maps(maps: Tensor, name: str) -> NoReturn:
         f"The maps of {name} are NaN or infinite for image {list_some(bad)}: a gradient in the networks is, as of "
         "sqrt, norm or a division at 0. Give that operation a finite slope (an epsilon), or leave those images out."
     )
+
+
+def warn_of_bytes(x: Tensor, logits: Tensor) -> None:
+    """Warn of pixels up to 255 given to networks that want up to 1, whose logits (S, B, K) are then far too large.
+
+    On images as they were trained with, networks have a median margin of about 10 between their two likeliest classes;
+    on 255 times these, of about 1000.
+    """
+    if len(x) == 0 or not (x.min() >= 0 and BYTES_FROM < x.max() <= 255):
+        return
+    best, second = logits.topk(2, -1).values.unbind(-1)
+    if (best - second).median() > MARGIN:
+        warn_user(
+            f"x has values from {float(x.min()):g} to {float(x.max()):g}, and the networks' logits are huge: in half "
+            f"of the predictions the likeliest class is ahead by more than {MARGIN}. Were the networks trained with "
+            "images from 0 to 1? Then give x / 255."
+        )
 
 
 def describe_tensor(value: object) -> str:
