@@ -7,12 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dubium.choices import DEMO
-from dubium.cli._evaluation import (
-    SharedOptions,
-    evaluate_all_and_print,
-    evaluate_and_print,
-    with_shared_options,
-)
+from dubium.cli._evaluation import evaluate_all_and_print, evaluate_and_print
+from dubium.cli._evaluation_options import SharedOptions, with_shared_options
 from dubium.cli._options import ManyWeights
 from dubium.cli._settings import parse_numbers, split_words
 from dubium.errors import OptionError
