@@ -8,8 +8,9 @@ from torch.nn import functional as F
 
 import dubium
 from dubium.attribution import Context, fullgrad
+from dubium.attribution._fullgrad_terms import as_maps
 from dubium.attribution._layouts import CHANNELS_FIRST, CHANNELS_LAST, Layouts
-from dubium.attribution.fullgrad import FullGradPass, as_maps
+from dubium.attribution.fullgrad import FullGradPass
 from dubium.models import Normalized, cifar_resnet, cnn, resnet18
 from dubium.models.normalized import Normalise
 from dubium.posteriors import MCDropout

@@ -14,8 +14,9 @@ import dubium
 from dubium.attribution import grad, input_grad
 from dubium.attribution._biases import Bias
 from dubium.attribution._context import DEFAULT_MEMORY
+from dubium.attribution._fullgrad_terms import as_maps
 from dubium.attribution._target import ALL_LOGITS
-from dubium.attribution.fullgrad import FullGradPass, as_maps, bias_terms
+from dubium.attribution.fullgrad import FullGradPass, bias_terms
 from dubium.networks.borrow import borrow_networks
 from tests.zoo.architectures import Architecture
 

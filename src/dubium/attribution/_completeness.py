@@ -9,8 +9,9 @@ from torch import Tensor, nn
 from dubium.attribution._autograd.rules import RULES
 from dubium.attribution._biases import Bias
 from dubium.attribution._context import DEFAULT_MEMORY
+from dubium.attribution._fullgrad_terms import term_product, term_sum
 from dubium.attribution._target import ALL_LOGITS, LogitTarget
-from dubium.attribution.fullgrad import FullGradPass, bias_terms, term_product, term_sum
+from dubium.attribution.fullgrad import FullGradPass, bias_terms
 from dubium.checks import warn_user
 from dubium.types import Images, Posterior
 

@@ -1,0 +1,101 @@
+"""A term of FullGrad, gradient times bias, as a map of the image; and the sum of all terms' maps."""
+
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from dubium.attribution._biases import Bias
+from dubium.attribution._layouts import Layout
+from dubium.types import Images
+
+EPS = 1e-6  # of the reference code
+
+TermMap = Callable[[Bias, Tensor], Tensor]
+"""A bias and the gradients of all targets at its layer's output, (t, S, B, ...) -> the term's map, (t, S, B, h, w)."""
+
+
+def term_sum(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
+    """The sum of all numbers of a term."""
+    return term_product(bias, gradient).flatten(2).sum(2)
+
+
+def term_product(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S ..."]:
+    """The numbers of a term, with a sign: gradient times bias."""
+    value = bias.value
+    if not bias.implicit:
+        gradient = gradient if bias.channels == -1 else gradient.movedim(3, -1)
+        value = value.view(len(value), *[1] * (gradient.ndim - 3), -1)
+    product = gradient.conj() * value if gradient.is_complex() else gradient * value
+    return product.real
+
+
+def mean_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
+    """Equation 10: the channel mean of the absolute term."""
+    return absolute_term(bias, gradient).mean(-1).movedim(4, 1)
+
+
+def rescaled_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
+    """The absolute term in [0, 1] over channels and pixels together, summed over channels.
+
+    Its numbers are not rescaled one by one: their channel sum is `(sum - C lo) / (hi - lo + eps)`.
+    """
+    term = absolute_term(bias, gradient)
+    whole, high = term.sum(-1), extreme(term, torch.amax)
+    # most terms have a 0 in their first two rows (a feature that is off): then low is 0, and the minimum over all
+    # is not needed; on a GPU, asking would wait for the device
+    if not term.is_cpu or extreme(term[:, :, :2], torch.amin).any():
+        low = extreme(term, torch.amin)
+        whole, high = whole - term.shape[-1] * low, high - low
+    return (whole / (high + EPS)).movedim(4, 1)
+
+
+def absolute_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
+    """The absolute product of gradient and bias, channels last."""
+    assert bias.layout is not None, "only biases that have a place in the image make maps"
+    if bias.implicit:
+        return as_maps(gradient * bias.value, bias.layout).abs().contiguous()
+    rows = as_maps(gradient, bias.layout).contiguous()
+    by_row = bias.value.flatten().expand(rows.shape[3], -1).flatten()  # one long inner loop instead of many short ones
+    return (rows.flatten(3) * by_row).abs_().view_as(rows)
+
+
+def as_maps(gradient: Tensor, layout: Layout) -> Float[Tensor, "t B h w S C"]:
+    """A gradient (t, S, B, ...), channels last; tokens without a place in the image are left out."""
+    if layout.merged:
+        gradient = gradient.squeeze(2).unflatten(2, (layout.merged, -1))
+    channels = [3 + axis for axis in range(gradient.ndim - 3) if axis not in layout.axes]
+    maps = gradient.permute(0, 2, *[3 + axis for axis in layout.axes], 1, *channels)
+    if layout.grid is not None:
+        maps = maps[:, :, layout.prefix :].unflatten(2, layout.grid)
+    return maps.flatten(5) if len(channels) > 1 else maps
+
+
+def extreme(term: Float[Tensor, "t B h w S C"], reduce_axis: Callable[..., Tensor]) -> Float[Tensor, "t B 1 1 S"]:
+    """Minimum or maximum of each network's term; with several networks rows are reduced first, for long inner loops."""
+    if term.shape[4] == 1:
+        return reduce_axis(term.flatten(2), 2)[:, :, None, None, None]
+    by_column = reduce_axis(term.flatten(3), 2).unflatten(2, (term.shape[3], -1))
+    return reduce_axis(reduce_axis(by_column, 2).unflatten(2, term.shape[4:]), 3)[:, :, None, None]
+
+
+def sum_layers(maps: Sequence[Tensor], x: Images) -> Float[Tensor, "t S B H W"]:
+    """The sum of all terms' maps, upsampled bilinearly. Those of one size are summed before, which is linear."""
+    by_size: dict[tuple[int, ...], Tensor] = {}
+    for term in maps:
+        size = tuple(term.shape[3:])
+        by_size[size] = by_size[size] + term if size in by_size else term
+    image_size, at_image_size = tuple(x.shape[2:]), list[Tensor]()
+    for size, term in by_size.items():
+        if size != image_size:  # maps go as channels, side by side: each pixel's weights serve for all of them
+            rows = term.permute(2, 3, 4, 0, 1).flatten(3).permute(0, 3, 1, 2)
+            larger = interpolate(rows, size=image_size, mode="bilinear", align_corners=True)
+            term = larger.view(len(rows), *term.shape[:2], *image_size).movedim(0, 2)
+        at_image_size.append(term)
+    return reduce(torch.add, at_image_size)
+
+
+RESCALE: dict[str, TermMap] = {"reference": rescaled_term, "none": mean_term}
