@@ -35,12 +35,15 @@ def test_the_most_doubtful_images_of_all_batches_are_kept():
     assert torch.equal(doubtful.scores, scores[best])
 
 
-def test_an_explanation_becomes_a_figure_and_its_mean_scores():
-    board, result = Board(), dubium.explain(ensemble(small_cnn), images(3), method="grad", keep_images=True)
+@pytest.mark.parametrize("kinds", ["epistemic", ("total", "aleatoric", "epistemic")])
+def test_an_explanation_becomes_a_figure_and_its_mean_scores(kinds):
+    networks, x = ensemble(small_cnn), images(3)
+    board, result = Board(), dubium.explain(networks, x, method="grad", kinds=kinds, keep_images=True)
     log_explanation(board, result, 7, tag="doubt", most=2)
     assert board.figures["doubt", 7].get_suptitle() == "The first 2 of 3 images; most=3 draws all."
     assert {name: value for (name, _), value in board.scalars.items()} == {
-        f"doubt/{kind}": pytest.approx(float(scores.mean())) for kind, scores in result.scores.items()
+        f"doubt/{kind}": pytest.approx(float(scores.mean()))
+        for kind, scores in dubium.uncertainty(networks, x).scores.items()
     }
 
 

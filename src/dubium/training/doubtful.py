@@ -38,6 +38,8 @@ class DoubtfulImages:
 def log_explanation(writer: Any, explanation: Explanation, step: int, tag: str = "doubt", most: int = 8) -> None:
     """Write an explanation to TensorBoard: a figure of its images and maps, and the mean score of each kind.
 
+    Kinds without maps have scores, too.
+
     Args:
         writer: a `torch.utils.tensorboard.SummaryWriter`, or anything with `add_figure` and `add_scalar`.
         explanation: one that keeps its images (`explain(..., keep_images=True)`).
@@ -48,5 +50,5 @@ def log_explanation(writer: Any, explanation: Explanation, step: int, tag: str =
     if len(explanation.probs) == 0:
         return
     writer.add_figure(tag, explanation.plot(most=most), step, close=False)  # closing would import pyplot
-    for kind, scores in explanation.scores.items():
+    for kind, scores in (explanation.all_scores or explanation.scores).items():
         writer.add_scalar(f"{tag}/{kind}", float(torch.as_tensor(scores).mean()), step)
