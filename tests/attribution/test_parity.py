@@ -6,7 +6,7 @@ import captum.attr
 import pytest
 import torch
 from torch import nn
-from torch.nn.functional import interpolate
+from torch.nn.functional import interpolate, relu
 
 import dubium
 from dubium import errors
@@ -228,6 +228,27 @@ def test_a_layer_of_captums_is_that_of_each_network_and_maps_are_averaged(name):
     for what, given in ((method, {"layer": networks[0][3]}), (method(networks[0], networks[0][3]), {})):
         same = dubium.explain(networks[:1], x, method=what, kinds="total", **given, **options).maps["total"]
         assert torch.equal(same, one)
+
+
+class WithFunction(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.relu, self.head = nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Linear(400, 3)
+
+    def forward(self, x):
+        return self.head(relu(self.relu(self.conv(x)).flatten(1)))
+
+
+@pytest.mark.filterwarnings("ignore:Setting")  # Captum says what it does
+@pytest.mark.parametrize("name", ["DeepLift", "GuidedBackprop", "Deconvolution"])
+def test_a_relu_that_captum_does_not_see_brings_a_warning(name):
+    method, x = getattr(captum.attr, name), images(2)
+    networks = [randomised(WithFunction(), seed) for seed in range(2)]
+    for where, calls in (("method", "2 times"), ("relevance", "1 time")):
+        with pytest.warns(UserWarning, match=rf"captum\.{name} changes .* call relu as a function {calls}, which"):
+            dubium.explain(networks, x, **{where: method})
+    assert not any(module._forward_hooks for network in networks for module in network.modules())
+    dubium.explain(ensemble(small_cnn), x, method=method)  # warnings are errors
 
 
 def test_layers_of_captums_may_differ_in_size_and_channels():

@@ -10,9 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
+from dubium.attribution._autograd.nodes import graph_nodes
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._controls import count_targets
 from dubium.attribution.grad_cam import find_layer
+from dubium.checks import count_text, warn_user
 from dubium.errors import OptionError
 from dubium.posteriors.stack import stacked_networks
 from dubium.types import Attributor, Images, Maps, Scores, Target
@@ -28,6 +30,9 @@ RESERVED_ARGUMENTS = (
 """Arguments of Captum's `attribute` that are no options here."""
 LAYER = "layer"
 """The argument of Captum's constructors that is a part of a network."""
+OF_MODULES = tuple(f"captum.{name}" for name in ("DeepLift", "DeepLiftShap", "LayerDeepLift", "GuidedBackprop"))
+OF_MODULES += ("captum.Deconvolution", "captum.GuidedGradCam")
+"""Methods that give `nn.ReLU` modules another backward pass."""
 
 
 class TargetModule(nn.Module):
@@ -80,6 +85,8 @@ def captum_attributor(what: Any) -> Attributor:
         explainers = [method(module, **choice) if is_class else for_module(method, module) for choice in choices]
         with torch.no_grad():
             targets = count_targets(network, x, target)
+        if captum_name(what) in OF_MODULES:
+            warn_of_unseen_relus(network, x, captum_name(what))
 
         def attribute_target(explainer: Any, t: int) -> Tensor:
             # a copy each time: Captum leaves gradients on the tensor it is given
@@ -149,6 +156,30 @@ def for_module(explainer: Any, module: TargetModule) -> Any:
         elif is_captum(value):
             setattr(other, name, for_module(value, module))
     return other
+
+
+def warn_of_unseen_relus(network: nn.Module, x: Images, name: str) -> None:
+    """Warn where the network calls relu as a function, which a method of modules takes for a linear operation."""
+    calls = 0
+
+    def count(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    handles = [module.register_forward_hook(count) for module in network.modules() if isinstance(module, nn.ReLU)]
+    try:
+        with torch.enable_grad():
+            output = network(x[:1].clone().requires_grad_().clone())
+    finally:
+        for handle in handles:
+            handle.remove()
+    unseen = sum(node.name() == "ReluBackward0" for node in graph_nodes(output.grad_fn)) - calls
+    if unseen > 0:
+        warn_user(
+            f"{name} changes the backward pass of nn.ReLU modules, and the networks call relu as a function "
+            f"{count_text(unseen, 'time')}, which it does not see: there it gives the plain gradient. Use nn.ReLU "
+            "modules, one for each call."
+        )
 
 
 def as_tuple(value: Any) -> Any:
