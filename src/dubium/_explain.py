@@ -10,7 +10,7 @@ from dubium._methods import choose_method
 from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_CONTEXT, DEFAULT_MEMORY, Context
 from dubium.attribution._relevance import predict_logits
-from dubium.checks import check_images, check_kinds, check_seed, parse_memory, refuse_maps, warn_of_bytes
+from dubium.checks import BYTES_FROM, check_images, check_kinds, check_seed, parse_memory, refuse_maps, warn_of_bytes
 from dubium.explanation import Explanation, assemble
 from dubium.networks.borrow import borrow_networks
 from dubium.networks.class_choice import check_class_names, check_pair
@@ -91,7 +91,8 @@ def explain(
                 refuse_maps(some, chosen.name)
         if chosen.uses_fullgrad and networks.first_passes.operations:
             warn_if_incomplete(networks, networks.first_passes.operations, x, context.memory, find_unseen)
-    warn_of_bytes(x, logits)
+    if len(x) and x.max() > BYTES_FROM:
+        warn_of_bytes(x, logits)
     if names is not None:
         shown["class_names"] = tuple(names[k] for k in classes) if classes else names
     used = {**used, "pair": classes} if classes else used
@@ -126,7 +127,8 @@ def uncertainty(
         x,
     ):
         logits = predict_logits(networks, x, limit)
-    warn_of_bytes(x, logits)
+    if len(x) and x.max() > BYTES_FROM:
+        warn_of_bytes(x, logits)
     return assemble(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})
 
 

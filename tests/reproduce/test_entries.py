@@ -41,7 +41,7 @@ def test_jobs_have_names_of_their_own_and_a_measure(scale):
 
 @pytest.mark.parametrize("name", ["blurring", "anomaly", "temperatures", "paths", "random", "no-normalisation"])
 def test_tables_of_maps_have_rows_for_auto_and_the_controls(name):
-    own = [row.label for row in ENTRIES[name].own("cpu").values()]
+    own = [row.label for row in ENTRIES[name].added_rows("cpu").values()]
     assert own == ["blur-path", "random", "smooth-random", "edges", "local-contrast"]
 
 

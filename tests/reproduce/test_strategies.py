@@ -9,7 +9,7 @@ from torch.nn import functional as F
 from dubium.data import Dataset
 from dubium.evaluation.shards import ShardStore
 from dubium.reproduce import strategies
-from dubium.reproduce.own_jobs import strategy_jobs, strategy_labels
+from dubium.reproduce.added_jobs import strategy_jobs, strategy_labels
 from dubium.reproduce.strategies import (
     STRATEGIES,
     Trial,

@@ -1,7 +1,7 @@
 """Arms of trials against none of it and against their controls."""
 
+from dubium.reproduce.added_jobs import strategy_labels
 from dubium.reproduce.arms import attention_arms
-from dubium.reproduce.own_jobs import strategy_labels
 from dubium.reproduce.trials import (
     STRATEGY_WORDS,
     arm_controls,

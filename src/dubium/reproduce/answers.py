@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from dubium.reproduce.cells import TableGroup, entry_groups, number_text, ours_text
+from dubium.reproduce.cells import TableGroup, entry_groups, measured_text, number_text
 from dubium.reproduce.claims import Difference, paired_difference, verdict_counts, verdict_lines
 from dubium.reproduce.entries import ENTRIES
-from dubium.reproduce.findings import AUTO, METRICS, OURS, TITLES, group_title, group_values, rank_in_group
+from dubium.reproduce.findings import AUTO, METRICS, TITLES, UA_BACKPROP_ROW, group_title, group_values, rank_in_group
 from dubium.reproduce.result import read_result
 from dubium.reproduce.trials import (
     attention_sentence,
@@ -53,20 +53,20 @@ def rank_lines(results: Path, scale: str) -> Iterator[str]:
     ):
         ranks, first, above = [], [], []
         for group in entry_groups(ENTRIES[name], results, scale):
-            place = group.metrics.index(metric)
-            if group.tag or group.rows[OURS][place].ours is None:
+            column = group.metrics.index(metric)
+            if group.tag or group.rows[UA_BACKPROP_ROW][column].measured is None:
                 continue
-            rank, count, theirs = rank_in_group(group, place)
-            ranks.append(f"{group_title(group.name)} {rank} of {count} (in the paper {theirs})")
-            first.append((rank == 1, theirs == 1))
-            values = group_values(group, place)
-            above.append(AUTO in values and values[AUTO] > values[OURS])
+            rank, count, paper_rank = rank_in_group(group, column)
+            ranks.append(f"{group_title(group.name)} {rank} of {count} (in the paper {paper_rank})")
+            first.append((rank == 1, paper_rank == 1))
+            values = group_values(group, column)
+            above.append(AUTO in values and values[AUTO] > values[UA_BACKPROP_ROW])
         if ranks:
-            ours, paper = (sum(each) for each in zip(*first, strict=True))
+            wins, paper_wins = (sum(each) for each in zip(*first, strict=True))
             yield (
-                f"**UA-Backprop is first of the paper's methods on {ours} of {len(first)} datasets {words}** (in the "
-                f"paper on {paper} of these). Its rank by {METRICS[metric]}: {', '.join(ranks)}. `auto` is above it on "
-                f"{sum(above)} of {len(above)}."
+                f"**UA-Backprop is first of the paper's methods on {wins} of {len(first)} datasets {words}** (in the "
+                f"paper on {paper_wins} of these). Its rank by {METRICS[metric]}: {', '.join(ranks)}. `auto` is above "
+                f"it on {sum(above)} of {len(above)}."
             )
 
 
@@ -94,7 +94,7 @@ def attention_gains(results: Path) -> dict[str, tuple[Difference, int]]:
     found = {}
     for name in PAPER_GAINS:
         content = read_result(results, f"mitigation-{name}")
-        gain = None if content is None else paired_difference(content, OURS, "No attention", "accuracy")
+        gain = None if content is None else paired_difference(content, UA_BACKPROP_ROW, "No attention", "accuracy")
         if content is not None and gain is not None:
             found[name] = gain, int(content["settings"]["seeds"])
     return found
@@ -145,13 +145,13 @@ def temperature_lines(results: Path, scale: str) -> Iterator[str]:
     """The most that tau1 alone and tau2 alone move MURR, against the interval of one pair."""
     sentences, matters = [], []
     for group in entry_groups(ENTRIES["temperatures"], results, scale):
-        rows = {row: cells[0].ours for row, cells in group.rows.items() if row not in group.own}
+        rows = {row: cells[0].measured for row, cells in group.rows.items() if row not in group.added_rows}
         known = {row: found for row, found in rows.items() if found is not None}
         if len(known) > 1:
             first = next(iter(known.values()))
-            spreads, width = [spread_along(known, place) for place in (0, 1)], first["high"] - first["low"]
+            spreads, width = [spread_along(known, axis) for axis in (0, 1)], first["high"] - first["low"]
             tau1, tau2 = (number_text(spread) for spread in spreads)
-            matters += [f"tau{1 + place}" for place in (0, 1) if spreads[place] > width]
+            matters += [f"tau{1 + axis}" for axis in (0, 1) if spreads[axis] > width]
             sentences.append(
                 f"{group_title(group.name)} {tau1} and {tau2}, where the interval is {number_text(width)} wide"
             )
@@ -163,19 +163,21 @@ def temperature_lines(results: Path, scale: str) -> Iterator[str]:
         )
 
 
-def spread_along(rows: Mapping[str, Mapping[str, Any]], place: int) -> float:
+def spread_along(rows: Mapping[str, Mapping[str, Any]], axis: int) -> float:
     """The greatest difference between rows such as `tau1=0.55, tau2=0.02` that have the other temperature in common."""
     by_other: dict[str, list[float]] = {}
     for name, found in rows.items():
-        by_other.setdefault(name.split(", ")[1 - place], []).append(found["value"])
+        by_other.setdefault(name.split(", ")[1 - axis], []).append(found["value"])
     return max(max(values) - min(values) for values in by_other.values())
 
 
 def depend_lines(results: Path, scale: str) -> Iterator[str]:
     """How much one number depends on the networks."""
     groups = [group for group in entry_groups(ENTRIES["blurring"], results, scale) if group.name == "svhn"]
-    found = [(group, ours_number(group)) for group in groups if OURS in group.rows]
-    values = [f"{ours_text(ours)} with {networks_words(group)}" for group, ours in found if ours is not None]
+    found = [(group, measured_number(group)) for group in groups if UA_BACKPROP_ROW in group.rows]
+    values = [
+        f"{measured_text(measured)} with {networks_words(group)}" for group, measured in found if measured is not None
+    ]
     if len(values) > 1:
         yield (
             "**The networks decide as much as the method.** UA-Backprop's MURR at 2 % on SVHN with different "
@@ -192,8 +194,8 @@ def networks_words(group: TableGroup) -> str:
     return f"{about.get('members', 'other')} {origin} ({group.tag or 'those of the tables'}{right})"
 
 
-def ours_number(group: TableGroup) -> Mapping[str, Any] | None:
-    return group.rows[OURS][0].ours
+def measured_number(group: TableGroup) -> Mapping[str, Any] | None:
+    return group.rows[UA_BACKPROP_ROW][0].measured
 
 
 def property_lines(results: Path) -> Iterator[str]:
@@ -206,5 +208,7 @@ def property_lines(results: Path) -> Iterator[str]:
         for row, cells in group.rows.items():
             for metric, cell in zip(group.metrics, cells, strict=True):
                 if cell.text().startswith("**"):
-                    differ.append(f"{row}: {metric} ({'holds' if (cell.ours or {}).get('holds') else 'does not hold'})")
+                    differ.append(
+                        f"{row}: {metric} ({'holds' if (cell.measured or {}).get('holds') else 'does not hold'})"
+                    )
     yield f"**Properties that differ from the paper's table**: {'; '.join(differ) or 'none'}."

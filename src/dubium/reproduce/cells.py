@@ -18,20 +18,20 @@ EFFORT = ("steps", "samples", "starts")
 class Cell:
     """One number of a table: ours (value and interval, or whether a property holds) and the paper's; None if absent."""
 
-    ours: Mapping[str, Any] | None
+    measured: Mapping[str, Any] | None
     paper: Any
 
     @property
     def difference(self) -> float | None:
-        if self.ours is None or not isinstance(self.paper, float | int):
+        if self.measured is None or not isinstance(self.paper, float | int):
             return None
-        return float(self.ours["value"] - self.paper)
+        return float(self.measured["value"] - self.paper)
 
     def text(self) -> str:
         """`ours [low, high] / paper (difference)`; a dash stands for what is not there."""
-        if self.ours is not None and "holds" in self.ours:
-            return property_text(self.ours, self.paper)
-        parts = ["–" if self.ours is None else ours_text(self.ours)]
+        if self.measured is not None and "holds" in self.measured:
+            return property_text(self.measured, self.paper)
+        parts = ["–" if self.measured is None else measured_text(self.measured)]
         if self.paper is not None:
             parts.append(f"/ {number_text(self.paper)}")
         if self.difference is not None:
@@ -39,14 +39,14 @@ class Cell:
         return " ".join(parts)
 
 
-def property_text(ours: Mapping[str, Any], paper: Any) -> str:
+def property_text(measured: Mapping[str, Any], paper: Any) -> str:
     """Yes or no with the number behind it; bold where the paper says otherwise."""
-    answer = "yes" if ours["holds"] else "no"
-    text = f"{answer} ({ours['value']:.2g})" + (f" / {paper.lower()}" if paper else "")
+    answer = "yes" if measured["holds"] else "no"
+    text = f"{answer} ({measured['value']:.2g})" + (f" / {paper.lower()}" if paper else "")
     return f"**{text}**" if paper and paper.lower().rstrip("*") != answer else text
 
 
-def ours_text(found: Mapping[str, Any]) -> str:
+def measured_text(found: Mapping[str, Any]) -> str:
     low, high = found.get("low"), found.get("high")
     if low is None or high is None:
         return number_text(found["value"])
@@ -82,19 +82,19 @@ class TableGroup:
     name: str
     metrics: tuple[str, ...]
     rows: Mapping[str, tuple[Cell, ...]]
-    own: frozenset[str]  # rows that the paper does not have
+    added_rows: frozenset[str]  # that the paper does not have
     results: tuple[Mapping[str, Any], ...]  # the result files that the cells come from
     tag: str = ""  # of other networks or images than the entry's own
 
     def cells(self) -> Iterator[Cell]:
         """The cells of the paper's rows."""
         for name, cells in self.rows.items():
-            if name not in self.own:
+            if name not in self.added_rows:
                 yield from cells
 
     @property
     def is_measured(self) -> bool:
-        return any(cell.ours is not None for cell in self.cells())
+        return any(cell.measured is not None for cell in self.cells())
 
 
 def entry_groups(entry: Entry, results: Path, scale: str) -> list[TableGroup]:
@@ -115,20 +115,20 @@ def make_group(
     entry: Entry, table: str, name: str, columns: list[str], results: Path, scale: str, tag: str = ""
 ) -> TableGroup:
     """The cells of one group, read from the results that are there."""
-    paper, own = entry.rows(scale), entry.own(scale)
+    paper, added = entry.rows(scale), entry.added_rows(scale)
     percent = bool(read_paper()["tables"][table].get("percent"))
     files: dict[str, Mapping[str, Any]] = {}
     rows: dict[str, tuple[Cell, ...]] = {}
-    for label, row in {**paper, **own}.items():
+    for label, row in {**paper, **added}.items():
         cells = []
         for column in columns:
-            ours = find_number(entry, row, column, results, tag, files)
-            value = None if tag and label in own else paper_value(table, label, column) if label in paper else None
-            cells.append(Cell(scale_percent(ours, percent and column.endswith("accuracy")), value))
-        if not (tag and all(cell.ours is None for cell in cells)):
+            measured = find_number(entry, row, column, results, tag, files)
+            value = None if tag and label in added else paper_value(table, label, column) if label in paper else None
+            cells.append(Cell(scale_percent(measured, percent and column.endswith("accuracy")), value))
+        if not (tag and all(cell.measured is None for cell in cells)):
             rows[label] = tuple(cells)
     metrics = tuple(column.rpartition("/")[2] for column in columns)
-    return TableGroup(entry.name, table, name, metrics, rows, frozenset(own), tuple(files.values()), tag)
+    return TableGroup(entry.name, table, name, metrics, rows, frozenset(added), tuple(files.values()), tag)
 
 
 def find_number(

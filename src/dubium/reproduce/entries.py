@@ -4,17 +4,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dubium.reproduce.added_jobs import attention_jobs, ensemble_jobs, strategy_jobs, strategy_rows
 from dubium.reproduce.arms import alpha_arms, attention_arms, kind_arms, method_arms, row_arms, space_arms
 from dubium.reproduce.job import AttentionArm, Job, job_name
-from dubium.reproduce.own_jobs import attention_jobs, ensemble_jobs, strategy_jobs, strategy_rows
 from dubium.reproduce.paper import read_paper
 from dubium.reproduce.rows import (
     NORMALISATION_ROWS,
     SINGLE_ROWS,
     PaperRow,
+    added_rows,
     method_on,
     method_rows,
-    own_rows,
     path_rows,
     temperature_rows,
 )
@@ -32,7 +32,7 @@ class Entry:
     tables: tuple[str, ...]
     jobs: Callable[[str], list[Job]]
     rows: Rows
-    own: Rows = lambda _scale: {}
+    added_rows: Rows = lambda _scale: {}
 
     def source(self, row: PaperRow, column: str) -> tuple[str, str, str]:
         """Job, label and metric of a cell; a column is `group/metric`, or a metric alone.
@@ -51,14 +51,14 @@ def column_groups(tables: tuple[str, ...]) -> list[str]:
     return list(dict.fromkeys(column.rpartition("/")[0] for column in columns))
 
 
-def protocol_entry(name: str, table: Any, measure: str, rows: Rows, own: Rows = lambda _scale: {}) -> Entry:
+def protocol_entry(name: str, table: Any, measure: str, rows: Rows, added: Rows = lambda _scale: {}) -> Entry:
     """An entry whose rows are methods, judged by a protocol on each of its datasets."""
 
     def jobs(scale: str) -> list[Job]:
         found = []
         for dataset in column_groups((name,)):
             by_networks: dict[str, list[PaperRow]] = {}
-            for row in [*rows(scale).values(), *own(scale).values()]:
+            for row in [*rows(scale).values(), *added(scale).values()]:
                 by_networks.setdefault(row.networks, []).append(row)
             for networks, chosen in by_networks.items():
                 options = {**options_for(table, scale, dataset), "kinds": [chosen[0].kind]}
@@ -66,7 +66,7 @@ def protocol_entry(name: str, table: Any, measure: str, rows: Rows, own: Rows = 
                 found.append(Job(job_name(name, dataset, networks), measure, dataset, networks, texts, (), options))
         return found
 
-    return Entry(name, (name,), jobs, rows, own)
+    return Entry(name, (name,), jobs, rows, added)
 
 
 def mitigation_entry(
@@ -143,18 +143,18 @@ ENTRIES: dict[str, Entry] = {
             BLURRING,
             "blurring",
             lambda _scale: {"Ours": PaperRow("ua-backprop"), "Random": PaperRow("random")},
-            lambda _scale: own_rows(),
+            lambda _scale: added_rows(),
         ),
         protocol_entry(
-            "no-normalisation", BLURRING, "blurring", lambda _scale: NORMALISATION_ROWS, lambda _scale: own_rows()
+            "no-normalisation", BLURRING, "blurring", lambda _scale: NORMALISATION_ROWS, lambda _scale: added_rows()
         ),
-        protocol_entry("paths", BLURRING, "blurring", path_rows, lambda _scale: own_rows()),
-        protocol_entry("single", BLURRING, "blurring", lambda _scale: SINGLE_ROWS, lambda _scale: own_rows()),
-        protocol_entry("blurring", BLURRING, "blurring", method_rows, lambda _scale: own_rows()),
+        protocol_entry("paths", BLURRING, "blurring", path_rows, lambda _scale: added_rows()),
+        protocol_entry("single", BLURRING, "blurring", lambda _scale: SINGLE_ROWS, lambda _scale: added_rows()),
+        protocol_entry("blurring", BLURRING, "blurring", method_rows, lambda _scale: added_rows()),
         protocol_entry(
-            "temperatures", BLURRING, "blurring", lambda _scale: temperature_rows(), lambda _scale: own_rows()
+            "temperatures", BLURRING, "blurring", lambda _scale: temperature_rows(), lambda _scale: added_rows()
         ),
-        protocol_entry("anomaly", ANOMALY, "anomaly", method_rows, lambda _scale: own_rows()),
+        protocol_entry("anomaly", ANOMALY, "anomaly", method_rows, lambda _scale: added_rows()),
         mitigation_entry("kinds", kind_arms),
         mitigation_entry("space", space_arms),
         mitigation_entry("mitigation", method_arms),

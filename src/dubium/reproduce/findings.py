@@ -20,7 +20,7 @@ METRICS = {
     "seconds": "seconds",
 }
 LOWER = ("auc-urr@2%", "auc-urr@5%", "nll")
-OURS, AUTO = "Ours", "auto (blur-path)"
+UA_BACKPROP_ROW, AUTO = "Ours", "auto (blur-path)"  # as the paper calls it, and as we call ours
 
 
 def group_title(name: str) -> str:
@@ -50,39 +50,40 @@ def rank_table(results: Path, scale: str, *, with_others: bool = True) -> Iterat
     yield "|---|---|---|---|---|---|"
     for name in ("blurring", "anomaly"):
         for group in entry_groups(ENTRIES[name], results, scale):
-            for place, cell in enumerate(group.rows.get(OURS, ())):
-                if cell.ours is not None and (with_others or not group.tag):
-                    yield rank_line(group, place)
+            for column, cell in enumerate(group.rows.get(UA_BACKPROP_ROW, ())):
+                if cell.measured is not None and (with_others or not group.tag):
+                    yield rank_line(group, column)
 
 
-def rank_line(group: TableGroup, place: int) -> str:
-    metric, values = group.metrics[place], group_values(group, place)
-    mine = order_rows({row: value for row, value in values.items() if row not in group.own}, metric)
+def rank_line(group: TableGroup, column: int) -> str:
+    metric, values = group.metrics[column], group_values(group, column)
+    measured_order = order_rows({row: value for row, value in values.items() if row not in group.added_rows}, metric)
     controls = order_rows({row: value for row, value in values.items() if row.endswith("(control)")}, metric)
-    rank, count, theirs = rank_in_group(group, place)
+    rank, count, paper_rank = rank_in_group(group, column)
     cells = [
         f"{group_title(group.name)}{f' ({tag_words(group.tag)})' if group.tag else ''}, {METRICS[metric]}",
-        f"{rank} of {count} ({theirs})",
-        group.rows[OURS][place].text(),
-        f"{mine[0]} {number_text(values[mine[0]])}",
+        f"{rank} of {count} ({paper_rank})",
+        group.rows[UA_BACKPROP_ROW][column].text(),
+        f"{measured_order[0]} {number_text(values[measured_order[0]])}",
         number_text(values[AUTO]) if AUTO in values else "–",
         f"{controls[0]} {number_text(values[controls[0]])}".replace(" (control)", "") if controls else "–",
     ]
     return "| " + " | ".join(cells) + " |"
 
 
-def rank_in_group(group: TableGroup, place: int) -> tuple[int, int, int]:
+def rank_in_group(group: TableGroup, column: int) -> tuple[int, int, int]:
     """The rank of UA-Backprop, of how many methods of the paper, and its rank among these in the paper."""
-    metric, values = group.metrics[place], group_values(group, place)
-    mine = order_rows({row: value for row, value in values.items() if row not in group.own}, metric)
-    theirs = order_rows({row: group.rows[row][place].paper for row in mine}, metric)
-    return mine.index(OURS) + 1, len(mine), theirs.index(OURS) + 1
+    metric, values = group.metrics[column], group_values(group, column)
+    measured_order = order_rows({row: value for row, value in values.items() if row not in group.added_rows}, metric)
+    paper_order = order_rows({row: group.rows[row][column].paper for row in measured_order}, metric)
+    ranks = [order.index(UA_BACKPROP_ROW) + 1 for order in (measured_order, paper_order)]
+    return ranks[0], len(measured_order), ranks[1]
 
 
-def group_values(group: TableGroup, place: int) -> dict[str, float]:
+def group_values(group: TableGroup, column: int) -> dict[str, float]:
     """Our numbers of one column, of the rows that were measured."""
-    found = {row: cells[place].ours for row, cells in group.rows.items()}
-    return {row: ours["value"] for row, ours in found.items() if ours is not None}
+    found = {row: cells[column].measured for row, cells in group.rows.items()}
+    return {row: measured["value"] for row, measured in found.items() if measured is not None}
 
 
 def order_rows(values: Mapping[str, float], metric: str) -> list[str]:

@@ -72,9 +72,9 @@ def measured_cells(groups: list[TableGroup]) -> dict[tuple[str, ...], bool]:
     found: dict[tuple[str, ...], bool] = {}
     for group in groups:
         for row, cells in group.rows.items():
-            for metric, cell in zip(group.metrics, cells, strict=True) if row not in group.own else ():
+            for metric, cell in zip(group.metrics, cells, strict=True) if row not in group.added_rows else ():
                 key = (group.table, group.name, row, metric)
-                found[key] = found.get(key, False) or cell.ours is not None
+                found[key] = found.get(key, False) or cell.measured is not None
     return found
 
 
@@ -120,12 +120,12 @@ def group_lines(group: TableGroup, page: Path, results: Path, scale: str) -> Ite
     yield "| | " + " | ".join(METRICS.get(metric, metric) for metric in group.metrics) + " |"
     yield "|---" * (1 + len(group.metrics)) + "|"
     for row, cells in group.rows.items():
-        name = f"*{row}*" if row in group.own else row
+        name = f"*{row}*" if row in group.added_rows else row
         yield f"| {name} | " + " | ".join(cell.text() for cell in cells) + " |"
     yield ""
     for content in group.results:
         yield source_line(content, page, results)
-    if any(cell.ours is None for cell in group.cells()) and not group.tag:
+    if any(cell.measured is None for cell in group.cells()) and not group.tag:
         dataset = f" --dataset {command_dataset(group.name)}" if group.name else ""
         command = f"dubium reproduce {group.entry} --scale {scale}{dataset}"
         yield f"- What is missing was not reached in the time: `{command}`."
@@ -149,7 +149,7 @@ def average_lines(name: str, groups: list[TableGroup]) -> Iterator[str]:
         cells = []
         for average in averages.values():
             found = [
-                cell.ours
+                cell.measured
                 for group in groups
                 for metric, cell in zip(group.metrics, group.rows[row], strict=True)
                 if f"{group.name}/{metric}" in average["columns"]
@@ -163,7 +163,7 @@ def average_lines(name: str, groups: list[TableGroup]) -> Iterator[str]:
 
 def own_entry_lines(entry: Entry, page: Path, results: Path, scale: str) -> Iterator[str]:
     """A table that the paper does not have."""
-    rows = entry.own(scale)
+    rows = entry.added_rows(scale)
     if not rows:
         return
     yield f"## Ours: {OWN_TITLES[entry.name]}\n"

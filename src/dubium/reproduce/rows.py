@@ -84,7 +84,7 @@ def method_on(text: str, dataset: str) -> str:
     return MORE_STEPS.get(text, text) if dataset in QUICK else text
 
 
-def own_rows() -> dict[str, PaperRow]:
+def added_rows() -> dict[str, PaperRow]:
     return {name: PaperRow(label) for name, label in OWN.items()}
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dubium.reproduce.arms import CONTROLLED, NO_ATTENTION
-from dubium.reproduce.cells import number_text, ours_text, signed_text
+from dubium.reproduce.cells import measured_text, number_text, signed_text
 from dubium.reproduce.claims import Difference, paired_difference
 from dubium.reproduce.job import CONTROL
 from dubium.reproduce.strategies import PLAIN
@@ -62,8 +62,8 @@ def arm_controls(label: str, labels: Sequence[str]) -> list[str]:
     ['blur: control']
     """
     method, _, setting = label.partition(", ")
-    own, *others = CONTROLLED
-    names = [f"{name}, {setting}" for name in others] if method == own else [label + CONTROL]
+    first, *others = CONTROLLED
+    names = [f"{name}, {setting}" for name in others] if method == first else [label + CONTROL]
     return [name for name in names if name in labels]
 
 
@@ -82,10 +82,10 @@ def trial_table(content: Mapping[str, Any]) -> Iterator[str]:
         accuracy = {name: 100 * value for name, value in found[METRIC].items()}
         cells = [
             f"*{label}*" if is_control_arm(label) else label,
-            ours_text(accuracy),
+            measured_text(accuracy),
             points_text(arm.against_none) if arm else "",
             "; ".join(points_text(each) for each in arm.against_controls) if arm else "",
-            ours_text(found["nll"]),
+            measured_text(found["nll"]),
         ]
         yield "| " + " | ".join(cells) + " |"
 
@@ -101,13 +101,14 @@ def attention_verdict(contents: Trials) -> str:
 def attention_sentence(title: str, content: Mapping[str, Any]) -> str:
     """How many arms with the networks' maps, and how many controls, are above no attention."""
     arms = compare_arms(content)
-    own, controls = ([arm for arm in arms if is_control_arm(arm.label) is wanted] for wanted in (False, True))
-    best = max(own, key=lambda arm: arm.against_none.value)
+    methods, controls = ([arm for arm in arms if is_control_arm(arm.label) is wanted] for wanted in (False, True))
+    best = max(methods, key=lambda arm: arm.against_none.value)
     return (
         f"{title} ({content['settings']['seeds']} seeds, {plain_text(content, NO_ATTENTION)} without): "
-        f"{count_above(own)} of {len(own)} with UA-Backprop's maps are above none by an interval that excludes zero, "
+        f"{count_above(methods)} of {len(methods)} with UA-Backprop's maps are above none by an interval that "
+        f"excludes zero, "
         f"{count_above(controls)} of {len(controls)} with random maps or edges; "
-        f"{sum(arm.helps for arm in own)} are above none and both controls. "
+        f"{sum(arm.helps for arm in methods)} are above none and both controls. "
         f"Highest: {best.label.partition(', ')[2]}, {points_text(best.against_none)}"
     )
 

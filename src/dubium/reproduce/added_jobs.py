@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from dubium.reproduce.arms import attention_arms
 from dubium.reproduce.job import CONTROL, Job, job_name
-from dubium.reproduce.rows import PaperRow, method_rows, own_rows
+from dubium.reproduce.rows import PaperRow, added_rows, method_rows
 from dubium.reproduce.settings import BLURRING, SEEDS, TRIALS, options_for
 from dubium.reproduce.strategies import PLAIN, STRATEGIES
 
@@ -50,5 +50,5 @@ def ensemble_jobs(scale: str) -> list[Job]:
     if scale == "smoke":
         return []
     options = {**options_for(BLURRING, scale, "svhn"), "kinds": ["epistemic"]}
-    methods = tuple(row.label for row in [*method_rows(scale, "Ours", "Grad").values(), *own_rows().values()])
+    methods = tuple(row.label for row in [*method_rows(scale, "Ours", "Grad").values(), *added_rows().values()])
     return [Job("blurring-svhn@svhn-cnn", "blurring", "svhn", "svhn-cnn", methods, (), options)]
