@@ -15,6 +15,9 @@ MINUTES: Mapping[str, Mapping[str, float]] = {
     "mitigation": {"mnist": 0.1, "cifar-10": 0.2, "svhn": 0.3, "cifar-100": 0.3},
     "attention": {"mnist": 0.03, "cifar-10": 0.04},
     "strategies": {"mnist": 0.04, "cifar-10": 0.09},
+    "properties": {"": 0.1},
+    "runtime": {"mnist": 0.1, "cifar-10": 2.0},
+    "figure": {"mnist": 0.1, "svhn": 0.2, "cifar-10": 0.5, "cifar-100": 1.0},
     "networks": {"mnist": 12.0, "svhn": 2.0, "cifar-10": 100.0, "cifar-100": 26.0},
     "VAE": {"mnist": 2.0, "svhn": 0.2, "cifar-10": 0.4, "cifar-100": 0.2},
 }
