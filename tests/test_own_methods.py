@@ -415,3 +415,45 @@ def test_an_option_of_both_ua_backprop_and_its_relevance_is_refused():
     with pytest.raises(OptionError, match="'normalize' is an option of ua-backprop and of its relevance relevance"):
         dubium.explain(networks, x, relevance=relevance, normalize=True)
     dubium.explain(networks, x, relevance=relevance)
+
+
+def test_explain_dataset_takes_a_folder_of_images_of_several_sizes(networks, tmp_path):
+    names, sizes = ["a", "b", "c"], [(8, 8), (12, 9), (20, 16), (8, 8)]
+    for index, (height, width) in enumerate(sizes):
+        folder = tmp_path / "photos" / names[index % 3]
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = torch.randint(0, 256, (height, width), generator=torch.Generator().manual_seed(index))
+        Image.fromarray(pixels.byte().numpy()).save(folder / f"{index}.png")
+    given = {"method": "grad", "kinds": "epistemic", "class_names": names}
+    with pytest.raises(OptionError, match=r"differ in size.*input_shape=\(3, 224, 224\) in Python"):
+        dubium.explain_dataset(networks, tmp_path / "photos", tmp_path / "unsaid", **given)
+    results = dubium.explain_dataset(
+        networks, str(tmp_path / "photos"), tmp_path / "out", input_shape=(1, 8, 8), **given
+    )
+    rows = sorted(results.rows(), key=lambda row: row.path)
+    assert [(row.path.split("photos")[1], row.label) for row in rows] == [
+        ("/a/0.png", 0), ("/a/3.png", 0), ("/b/1.png", 1), ("/c/2.png", 2),
+    ]  # fmt: skip
+    x = torch.randint(0, 256, (1, 1, 8, 8), generator=torch.Generator().manual_seed(0)) / 255
+    assert rows[0].epistemic == pytest.approx(float(dubium.uncertainty(networks, x).scores["epistemic"]), rel=1e-4)
+
+
+@pytest.mark.parametrize("data", [42, None, object()])
+def test_what_is_no_dataset_is_refused_by_name(data, networks, tmp_path):
+    with pytest.raises(ImagesTypeError, match=f"The data is a {type(data).__name__}; a tensor"):
+        dubium.explain_dataset(networks, data, tmp_path)
+
+
+@pytest.mark.parametrize("form", [lambda m: m.float(), lambda m: 255 * m.byte(), lambda m: m.numpy(), lambda m: m])
+def test_masks_are_taken_in_any_numbers(form, networks, x):
+    masks = torch.zeros(12, 8, 8, dtype=torch.bool)
+    masks[:, 2:4, 3:6] = True
+    exact = dubium.evaluate(networks, x, ["grad"], "masks", masks=masks, scale="smoke")
+    found = dubium.evaluate(networks, x, ["grad"], "masks", masks=form(masks), scale="smoke")
+    assert found["results"] == exact["results"]
+
+
+@pytest.mark.parametrize("protocol", ["causes", "mitigation"])
+def test_images_without_labels_are_told_how_to_have_them(protocol, networks, x):
+    with pytest.raises(OptionError, match=r"^The images have no labels, so that n.* give \(images, labels\)"):
+        dubium.evaluate(networks, x, ["grad"], protocol, scale="smoke")

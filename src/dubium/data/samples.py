@@ -98,14 +98,19 @@ def check_image_batch(images: Tensor) -> Tensor:
 
 def read_samples(data: Any) -> Iterator[tuple[Float[Tensor, "C H W"], int | None]]:
     """Images and labels of a torch dataset, one by one and in its own order; of a loader, those of its dataset."""
-    dataset = data.dataset if isinstance(data, DataLoader) else data
+    dataset = numbered_samples(data.dataset if isinstance(data, DataLoader) else data)
+    for index in range(len(dataset)):
+        yield read_sample(dataset[index])
+
+
+def numbered_samples(dataset: Any) -> Any:
+    """The torch dataset itself, if it has a length and numbered samples; what else it may be is refused."""
     if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
         raise ImagesTypeError(
             f"The data is a {type(dataset).__name__}; a tensor (N, C, H, W), (images, labels), a dubium Dataset, a "
             "name, or a torch dataset with a length and numbered samples is needed."
         )
-    for index in range(len(dataset)):
-        yield read_sample(dataset[index])
+    return dataset
 
 
 def read_sample(sample: Any) -> tuple[Float[Tensor, "C H W"], int | None]:

@@ -19,7 +19,7 @@ from dubium.data.folder import list_folder, read_folder
 from dubium.data.image_files import find_images, image_size, read_image
 from dubium.data.labels import match_labels
 from dubium.data.load import SPLITS
-from dubium.data.samples import as_dataset, folder_classes, read_sample, read_samples
+from dubium.data.samples import as_dataset, folder_classes, numbered_samples, read_sample, read_samples
 from dubium.fingerprint import dataset_fingerprint
 from dubium.posteriors.files.architecture import import_path
 
@@ -179,10 +179,13 @@ def import_data(path: str) -> Any:
 
 
 def source_of(data: Any) -> ImageSource:
-    """Images of a user's own, whatever they are in; a torch dataset is read when its images are needed."""
+    """Images of a user's own, whatever they are in; a torch dataset and a folder are read when images are needed."""
+    if isinstance(data, str | Path):
+        return open_source({"dataset": str(data)}, None)[0]
     dataset = data.dataset if isinstance(data, DataLoader) else data
-    in_memory = isinstance(dataset, Dataset | Tensor | tuple | list | str | Path)
-    return DatasetImages(as_dataset(dataset)) if in_memory else SampleImages(dataset, (), folder_classes(dataset))
+    if isinstance(dataset, Dataset | Tensor | tuple | list):
+        return DatasetImages(as_dataset(dataset))
+    return SampleImages(numbered_samples(dataset), (), folder_classes(dataset))
 
 
 def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tuple[ImageSource, tuple[str, ...] | None]:

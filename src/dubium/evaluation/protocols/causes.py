@@ -11,7 +11,6 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from dubium.data import Dataset
-from dubium.errors import OptionError
 from dubium.evaluation.metrics.causes import (
     Reactions,
     TwoCauses,
@@ -22,7 +21,7 @@ from dubium.evaluation.metrics.causes import (
 )
 from dubium.evaluation.metrics.scoring import scorer
 from dubium.evaluation.protocols.causes_networks import train_cause_networks
-from dubium.evaluation.protocols.evaluation import Evaluation, metric_name, other_split
+from dubium.evaluation.protocols.evaluation import Evaluation, metric_name, other_split, refuse_unlabelled
 from dubium.evaluation.protocols.images import compute_maps, labels_at
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import PLANTED_SHARD, ShardStore, method_shard
@@ -75,7 +74,7 @@ def evaluate_causes(evaluation: Evaluation, options: CausesOptions) -> dict[str,
     """
     source = other_split(evaluation)
     if evaluation.data.labels is None or source.labels is None:
-        raise OptionError(f"{evaluation.data.name} has no labels, so that no network can be trained on it.")
+        refuse_unlabelled(evaluation.data, "no network can be trained on them")
     kinds = tuple(dict.fromkeys([*PAIR, *evaluation.kinds]))
     evaluation = replace(evaluation, kinds=kinds, posterior=(), known_digest="", posterior_name="")
     settings = {**evaluation.settings(), **options.settings(), "training": f"{source.name}:{source.split}"}

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import torch
 from torch import Tensor
 
 from dubium.data import Dataset, load
-from dubium.errors import DataNotFoundError
+from dubium.data.samples import GIVEN
+from dubium.errors import DataNotFoundError, OptionError
 from dubium.evaluation.methods import LabelledMethod
 from dubium.evaluation.statistics import mean
 from dubium.evaluation.summary import Measurement
@@ -92,6 +93,15 @@ def other_split(evaluation: Evaluation, name: str | None = None) -> Dataset:
         return load(data.name, "train" if data.split == "test" else "test")
     except DataNotFoundError:
         return data
+
+
+def refuse_unlabelled(data: Dataset, so_that: str) -> NoReturn:
+    """Images without labels where networks are to be trained."""
+    images = "The images" if data.name == GIVEN else f"The images of {data.name}"
+    raise OptionError(
+        f"{images} have no labels, so that {so_that}. In Python give (images, labels) with whole numbers from 0 on; a "
+        "folder needs a subfolder for each class."
+    )
 
 
 def metric_name(metric: str, kind: Kind) -> str:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from numpy.typing import NDArray
 from torch import Tensor
 
 from dubium.data import Dataset
@@ -21,9 +21,9 @@ from dubium.fingerprint import tensor_digest
 
 @dataclass(frozen=True)
 class MaskOptions:
-    """One mask for each image, and how many images (None: all)."""
+    """One mask for each image, (N, H, W), in which a value other than 0 is inside; and how many images (None: all)."""
 
-    masks: Bool[Tensor, "N H W"] | None = None
+    masks: Tensor | NDArray[Any] | None = None
     images: int | None = None
 
 
@@ -41,7 +41,8 @@ def evaluate_masks(evaluation: Evaluation, options: MaskOptions) -> dict[str, An
     if options.masks is None:
         raise OptionError("masks is missing; give one mask (H, W) for each image.")
     evaluation = replace(evaluation, data=evaluation.data.subset(slice(options.images)))
-    masks, expected = options.masks[: options.images], (len(evaluation.data), *evaluation.data.shape[1:])
+    masks = torch.as_tensor(options.masks)[: options.images] != 0
+    expected = (len(evaluation.data), *evaluation.data.shape[1:])
     if masks.shape != expected:
         raise ImagesError(f"The masks have shape {tuple(masks.shape)}; expected {expected}, one for each image.")
     settings = {**evaluation.settings(), "masks": int(masks.sum()), "mask data": tensor_digest(masks)}

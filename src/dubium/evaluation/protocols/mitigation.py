@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from dubium.data import Dataset
-from dubium.errors import DivergedError, OptionError, lookup
+from dubium.errors import DivergedError, lookup
 from dubium.evaluation.metrics.calibration import BINS
-from dubium.evaluation.protocols.evaluation import Evaluation, other_split, run_items
+from dubium.evaluation.protocols.evaluation import Evaluation, other_split, refuse_unlabelled, run_items
 from dubium.evaluation.protocols.images import compute_maps
 from dubium.evaluation.protocols.mitigation_arm import NO_ATTENTION, Arm, Attention, arm_measurements, train_arm
 from dubium.evaluation.protocols.options import change_options
@@ -97,7 +97,7 @@ def evaluate_mitigation(evaluation: Evaluation, options: MitigationOptions) -> d
     """
     test = other_split(evaluation)
     if evaluation.data.labels is None or test.labels is None:
-        raise OptionError(f"{evaluation.data.name} has no labels, so that nothing can be trained or tested on it.")
+        refuse_unlabelled(evaluation.data, "nothing can be trained or tested on them")
     settings = {**evaluation.settings(), **options.settings(), "test": f"{test.name}:{test.split}"}
     settings["test data"] = dataset_fingerprint(test)
     store = ShardStore.open(evaluation.out, settings)
