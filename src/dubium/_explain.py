@@ -81,22 +81,33 @@ def explain(
     context = Context(parse_memory(memory), check_seed(seed), progress or DEFAULT_CONTEXT.progress)
     chosen = choose_method(method, options, x.shape[1])
     names = None if class_names is None else check_class_names(class_names, pair)
-    classes = None if pair is None else check_pair(pair, names)
-    shown: dict[str, Any] = {"images": x.detach() if keep_images else None}
-    asked: dict[str, Any] = {"output": output, "needs_gradients": chosen.needs_gradients}
-    with borrow_networks(posterior, x, kinds, **asked, pair=classes, class_names=names) as (networks, x):
-        logits, maps, extras, used = chosen.attribute(networks, x, kinds, context)
-        for some in (maps, extras.get("signed", maps)):
-            if not some.isfinite().all():
-                refuse_maps(some, chosen.name)
+    pair_ids = None if pair is None else check_pair(pair, names)
+    images = x.detach() if keep_images else None
+    with borrow_networks(
+        posterior, x, kinds, output=output, needs_gradients=chosen.needs_gradients, pair=pair_ids, class_names=names
+    ) as (networks, x):
+        logits, maps, extras, used_options = chosen.attribute(networks, x, kinds, context)
+        for each in (maps, extras.get("signed", maps)):
+            if not each.isfinite().all():
+                refuse_maps(each, chosen.name)
         if chosen.uses_fullgrad and networks.first_passes.operations:
             warn_if_incomplete(networks, networks.first_passes.operations, x, context.memory, find_unseen)
     if len(x) and x.max() > BYTES_FROM:
         warn_of_bytes(x, logits)
-    if names is not None:
-        shown["class_names"] = tuple(names[k] for k in classes) if classes else names
-    used = {**used, "pair": classes} if classes else used
-    return assemble(logits, x, kinds, maps=maps, extras=extras, method=chosen.name, options=used, **shown)
+    if pair_ids is not None:
+        used_options = {**used_options, "pair": pair_ids}
+        names = None if names is None else tuple(names[k] for k in pair_ids)
+    return assemble(
+        logits,
+        x,
+        kinds,
+        maps=maps,
+        extras=extras,
+        method=chosen.name,
+        options=used_options,
+        images=images,
+        class_names=names,
+    )
 
 
 def uncertainty(
@@ -122,10 +133,8 @@ def uncertainty(
     """
     check_images(x)
     kinds, limit = check_kinds(kinds), parse_memory(memory)
-    with borrow_networks(posterior, x, kinds, output=output, needs_layers=False, needs_gradients=False) as (
-        networks,
-        x,
-    ):
+    borrowed = borrow_networks(posterior, x, kinds, output=output, needs_layers=False, needs_gradients=False)
+    with borrowed as (networks, x):
         logits = predict_logits(networks, x, limit)
     if len(x) and x.max() > BYTES_FROM:
         warn_of_bytes(x, logits)

@@ -28,7 +28,7 @@ from dubium.ua_backprop import UABackpropOptions, paper_taus, ua_backprop
 
 FULLGRAD = "fullgrad"
 UA_DEFAULTS: Mapping[str, Any] = {"tau1": None, "tau2": None, "normalize": True, "classes": "all", "of": "logits"}
-EXPLAINED = ("logits", "log-probs")
+EXPLAINED_OUTPUTS = ("logits", "log-probs")
 """What `of=` takes: what of a network the relevance explains."""
 NUMBER_OPTIONS = {"tau1": ["auto"], "tau2": [], "classes": ["all", "auto"]}
 """Options that are numbers above 0, or one of these words; None stands for the default."""
@@ -161,8 +161,8 @@ def parse_ua_options(user_options: Mapping[str, Any], channels: int) -> UABackpr
         if name in NUMBER_OPTIONS and value is not None:
             check_number(name, value, whole=name == "classes", words=NUMBER_OPTIONS[name])
         values[name] = values[name] if name in NUMBER_OPTIONS and value is None else value
-    if values["of"] not in EXPLAINED:
-        raise UnknownNameError(unknown("output that UA-Backprop explains", values["of"], EXPLAINED))
+    if values["of"] not in EXPLAINED_OUTPUTS:
+        raise UnknownNameError(unknown("output that UA-Backprop explains", values["of"], EXPLAINED_OUTPUTS))
     return UABackpropOptions(**values)
 
 

@@ -30,20 +30,19 @@ class CutWatch(TorchFunctionMode):
     def __init__(self, x: Tensor, current_layer: Callable[[], str] = str) -> None:
         super().__init__()
         self.current_layer = current_layer  # names the layer whose operation runs
-        self.sources: dict[
-            int, tuple[Tensor, dict[Any, str]]
-        ] = {}  # of each cut tensor: graph nodes, with the layer of the cut
-        self.found: list[str] = []  # layers with a cut that hides a part of the gradient
-        self.made = {x.grad_fn}  # graph nodes of the images, and of the outputs of functions that are seen
-        self.unseen: list[str] = []  # layers that use what a function gave that is not seen, as one of torch.jit
+        # by identity of a cut tensor: the tensor, and the graph nodes that it was made of, with the layer of the cut
+        self.sources: dict[int, tuple[Tensor, dict[Any, str]]] = {}
+        self.cut_layers: list[str] = []  # layers with a cut that hides a part of the gradient
+        self.seen_nodes = {x.grad_fn}  # graph nodes of the images, and of the outputs of functions that are seen
+        self.unseen_layers: list[str] = []  # layers that use what a function gave that is not seen, as one of torch.jit
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name, given = getattr(func, "__name__", ""), [*args, *(kwargs or {}).values()]
         with disable_torch_function():
-            if not self.unseen and name != "__get__" and not self.has_seen(given):
-                self.unseen.append(self.current_layer())
+            if not self.unseen_layers and name != "__get__" and not self.has_seen(given):
+                self.unseen_layers.append(self.current_layer())
         out = func(*args, **(kwargs or {}))
         if name != "__get__" or isinstance(out, Tensor):  # not a shape, a type
             with disable_torch_function():
@@ -52,12 +51,12 @@ class CutWatch(TorchFunctionMode):
 
     def has_seen(self, values: Sequence[Any]) -> bool:
         """Whether all tensors are leaves, or of functions that were seen."""
-        return all(value.grad_fn is None or value.grad_fn in self.made for value in floating_tensors(values))
+        return all(value.grad_fn is None or value.grad_fn in self.seen_nodes for value in floating_tensors(values))
 
     def note(self, name: str, given: Sequence[Any], out: Any) -> None:
         """Note a function that was called."""
         outputs = list(floating_tensors([out]))
-        self.made.update([value.grad_fn for value in outputs])
+        self.seen_nodes.update([value.grad_fn for value in outputs])
         is_whole = isinstance(out, Tensor) and out.requires_grad and not self.sources  # nothing is cut, so far and here
         if not is_whole and not any(part in name for part in VALUELESS):
             self.follow(name, list(floating_tensors(given[:1] if name in FIRST_ONLY else given)), outputs)
@@ -75,7 +74,7 @@ class CutWatch(TorchFunctionMode):
             if out.requires_grad and sources:
                 origins = [get_gradient_edge(tensor).node for tensor in with_gradient]
                 is_sum = name in ADDITIONS and all(is_made_of(node, origins) for node in sources)
-                self.found += [] if is_sum else list(sources.values())
+                self.cut_layers += [] if is_sum else list(sources.values())
             elif not out.requires_grad and (with_gradient or sources):
                 here = {get_gradient_edge(tensor).node: self.current_layer() for tensor in with_gradient}
                 self.sources[id(out)] = out, {**sources, **here}  # kept alive, so that identity means identity
@@ -108,7 +107,7 @@ def find_cut(network: nn.Module, x: Tensor) -> str:
     """The layer in which a forward pass of x, which has a gradient, cuts a part of it; "" if there is none."""
     with torch.enable_grad(), name_current_layer(network) as current_layer, CutWatch(x, current_layer) as watch:
         network(x)
-    return watch.found[0] if watch.found else ""
+    return watch.cut_layers[0] if watch.cut_layers else ""
 
 
 def find_unseen(network: nn.Module, x: Tensor) -> str:
@@ -116,7 +115,7 @@ def find_unseen(network: nn.Module, x: Tensor) -> str:
     x = x.detach().clone().requires_grad_()
     with torch.enable_grad(), name_current_layer(network) as current_layer, CutWatch(x, current_layer) as watch:
         network(x)
-    return watch.unseen[0] if watch.unseen else ""
+    return watch.unseen_layers[0] if watch.unseen_layers else ""
 
 
 @contextmanager

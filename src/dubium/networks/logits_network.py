@@ -163,11 +163,11 @@ class LogitsNetwork(nn.Module):
         if x.requires_grad and not logits.requires_grad:
             refuse_cut_off(self.index)
         if watch is not None:
-            if watch.found:
+            if watch.cut_layers:
                 with repeat_pass():
                     warn_of_cut(self.network, x, self.index)
             names = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
-            sees_all = not watch.unseen and watch.has_seen([logits]) and not has_own_layers(self.network)
+            sees_all = not watch.unseen_layers and watch.has_seen([logits]) and not has_own_layers(self.network)
             self.first_passes.operations[self.index] = names if sees_all else {*names, UNSEEN}
         self.first_passes.structures.add(structure)
         return logits
