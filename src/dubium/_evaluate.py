@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dubium._explain import uncertainty
-from dubium.checks import check_folder_name, check_kinds, check_seed
+from dubium.checks import check_folder_name, check_kinds, check_seed, count_text
 from dubium.choices import DEMO
 from dubium.data import Dataset, load
 from dubium.data.labels import match_labels
@@ -26,6 +26,7 @@ from dubium.posteriors import as_posterior
 from dubium.posteriors.files.load import load_with_record
 from dubium.report.evaluation import write_evaluation_page
 from dubium.report.protocols import write_figures
+from dubium.run.sources import open_dataset
 from dubium.types import Kind, Posterior
 
 
@@ -74,7 +75,7 @@ def evaluate(
     lookup("protocol", PROTOCOLS, protocol)
     class_names = None if class_names is None else check_class_names(class_names)
     texts = lookup("scale", DEFAULTS, scale)
-    images = load(data, PROTOCOLS[protocol].split) if isinstance(data, str | Path) else as_dataset(data)
+    images = read_data(data, PROTOCOLS[protocol].split)
     chosen = label_methods(texts if methods is None else methods, images.shape[0])
     networks: Posterior = ()
     note = ""
@@ -86,6 +87,7 @@ def evaluate(
             opened = as_posterior(posterior)
         networks = check_networks(opened, images, output)
         images, note = match_to_networks(images, networks, class_names, protocol)
+    note = " ".join(filter(None, [note, skipped_note(images)]))
     name = str(posterior) if isinstance(posterior, str | Path) else ""
     with TemporaryDirectory() as temporary:
         folder = check_folder_name(temporary if out is None else out)
@@ -99,6 +101,17 @@ def evaluate(
                 write_figures(folder)
                 write_evaluation_page(folder)
     return summary
+
+
+def read_data(data: Any, split: str) -> Dataset:
+    """Images in memory; those of a folder without files that cannot be read."""
+    return open_dataset({"dataset": str(data)}, split) if isinstance(data, str | Path) else as_dataset(data)
+
+
+def skipped_note(data: Dataset) -> str:
+    """How many files could not be read, and why; "" where there is none."""
+    count, more = len(data.skipped), f" And {len(data.skipped) - 3:,} more." * (len(data.skipped) > 3)
+    return f"{count_text(count, 'file')} could not be read: {' '.join(data.skipped[:3])}{more}" if count else ""
 
 
 def check_networks(posterior: Posterior, data: Dataset, output: OutputChoice) -> Posterior:

@@ -128,3 +128,59 @@ def test_an_empty_folder_name_is_refused_in_python_too(here):
         with pytest.raises(OptionError, match=r"'\.' is the current folder"):
             call("demo", "demo", out="")
     assert sorted(here.rglob("*")) == before
+
+
+def test_a_weight_file_instead_of_a_posterior_says_what_is_missing(here):
+    (here / "m.pt").write_bytes(b"")
+    said = say("explain", "m.pt", "--images", "photos", code=2)
+    assert "m.pt is a file; a posterior is a folder." in said
+    assert "module:function@m.pt on the command line" in said
+
+
+def test_some_folders_called_by_numbers_bring_the_hint_too(here):
+    (here / "photos" / "unknown").mkdir()
+    Image.fromarray(np.full((8, 8, 3), 80, np.uint8)).save(here / "photos" / "unknown" / "x.png")
+    assert "--names 0,1,2 takes them as labels" in say("uncertainty", "said_code:networks", "--images", "photos")
+
+
+def test_colours_that_change_are_said(here):
+    colour = ("said_code:networks", "--input-shape")
+    grey = Image.fromarray(np.full((8, 8), 80, np.uint8))
+    (here / "grey").mkdir()
+    grey.save(here / "grey" / "x.png")
+    said = say("uncertainty", *colour, "3,8,8", "--images", "grey")
+    assert "images are grey and become colour: the networks take 3 channels." in said
+    assert "become" not in say("uncertainty", *colour, "3,8,8", "--images", "photos")
+    assert "become" not in say("uncertainty", *colour, "3,8,8", "--images", "grey", "--json")
+
+
+def test_evaluate_leaves_out_files_that_cannot_be_read_and_names_them(here):
+    (here / "photos" / "0" / "broken.png").write_bytes(b"rubbish")
+    words = ("--methods", "grad", "--scale", "smoke", "--images", "2", "--out")
+    for shape in (("--input-shape", "3,8,8"), ()):
+        said = say(
+            "evaluate",
+            "blurring",
+            "said_code:networks",
+            "--dataset",
+            "photos",
+            *shape,
+            *words,
+            f"blur{len(shape)}",
+            code=1,
+        )
+        assert "1 file could not be read: photos/0/broken.png is damaged or not an image" in said
+        assert "broken.png" in (here / f"blur{len(shape)}" / "index.html").read_text()
+    found = dubium.evaluate(networks(here), "photos", ["grad"], scale="smoke", images=2)
+    assert "broken.png is damaged" in found["notes"][0]
+    for file in (here / "photos").rglob("*.png"):
+        file.write_bytes(b"rubbish")
+    said = say("evaluate", "blurring", "said_code:networks", "--dataset", "photos", *words, "none", code=2)
+    assert "No image in photos can be read: photos/0/broken.png is damaged" in said
+
+
+def networks(folder):
+    sys.path.insert(0, str(folder))
+    import said_code
+
+    return said_code.networks()

@@ -1,12 +1,16 @@
 import base64
 import json
+import re
 
 import pytest
+from matplotlib.font_manager import findfont
+from matplotlib.ft2font import FT2Font
 from PIL import Image
 
 from dubium.errors import FileFormatError
 from dubium.report.evaluation import write_evaluation_page
 from dubium.report.interval_chart import interval_chart
+from dubium.report.panels import shorten, text_width
 
 
 @pytest.fixture
@@ -73,3 +77,31 @@ def test_values_that_are_all_the_same_have_one_label_in_the_middle():
     chart = interval_chart([(name, {"value": 1.0, "low": 1.0, "high": 1.0}, False) for name in "ab"], "accuracy")
     assert chart.count(">1.00</text>") == 3  # of each row, and of the axis
     assert 'text-anchor="middle">1.00</text>' in chart
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["auto", "local-contrast", "mine:powered:power=2:patch=3", "captum.attr:Occlusion:sliding_window_shapes=[1,4,4]"],
+)
+def test_names_have_room_beside_their_bars(name):
+    """As wide as the letters of the widest font."""
+    font = FT2Font(findfont("DejaVu Sans"))
+    font.set_size(11, 72)
+    font.set_text(shorten(name))
+    width = font.get_width_height()[0] / 64
+    assert width + 8 <= text_width([shorten(name)]) <= 1.25 * width + 14
+
+
+def test_pictures_of_methods_come_in_the_order_of_the_results(folder):
+    for name in ("edges", "grad", "auto"):
+        Image.new("RGB", (4, 4)).save(folder / f"anomaly-{name}.png")
+    summary = json.loads((folder / "summary.json").read_text())
+    results = summary["results"]
+    summary["results"] = {"grad": results["grad"], "auto": results["grad"], "edges": results["grad"]}
+    (folder / "summary.json").write_text(json.dumps(summary))
+    text = write_evaluation_page(folder).read_text()
+    assert re.findall(r"<h3>([^<]+)</h3><img", text.split('<div class="plots figures">')[1]) == [
+        "grad",
+        "auto",
+        "edges",
+    ]

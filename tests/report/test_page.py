@@ -9,6 +9,7 @@ import torch
 
 from dubium.evaluation import calibration_error
 from dubium.evaluation.ranks import rank_correlation
+from dubium.posteriors.files.load import load_with_record
 from dubium.ranking import most_uncertain
 from dubium.report import write_page, write_pngs
 from dubium.report.cards import places_text
@@ -93,6 +94,18 @@ def test_every_picture_has_an_alt_text_and_every_plot_a_label(out):
     assert len(page.named("img")) == 5 * 5 + 3  # image, three maps and their contrast each, and the mean maps
     assert all(attrs["alt"].strip() for attrs in page.named("img"))
     assert all(attrs["aria-label"] and attrs["role"] == "img" for attrs in page.named("svg"))
+
+
+def test_the_demos_page_says_that_its_digits_were_chosen(out, tmp_path):
+    explain_dataset(open_work(Settings({"run": "demo"}, {"dataset": "demo"}, top=1)), tmp_path)
+    right = load_with_record("demo")[1].training["test"]
+    text = write_page(tmp_path).read_text()
+    assert f"of all {right['images']:,} they get {100 * right['accuracy']:.2f} % right" in text
+    assert "10,000" not in write_page(out / "a").read_text()
+
+
+def test_the_page_says_where_the_list_is_made(out):
+    assert "<code>dubium export a --to csv</code>, in the folder that holds a." in write_page(out / "a").read_text()
 
 
 def test_all_there_is_to_know_is_on_the_page_without_a_script(out):

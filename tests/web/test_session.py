@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 
 from dubium.errors import FileFormatError, OptionError, UnknownNameError
 from dubium.posteriors.files.load import load_with_record
@@ -188,3 +189,44 @@ def test_the_first_answer_is_that_of_the_controls(out, tmp_path):
     assert (found.view, found.facts, found.blurred) == (right.view, right.facts, right.blurred)
     assert "ua-backprop</b>, epistemic" in found.view
     assert FirstAnswer(replace(session, pictures=[]), tmp_path, turn).wait() == Answer()
+
+
+def test_the_command_that_the_explorer_advises_opens_the_networks(out, tmp_path, monkeypatch):
+    """Code alone is named again; weights, mean and std are those of the run."""
+    (tmp_path / "advised_code.py").write_text(
+        "from torch import nn\ndef network(): return nn.Sequential(nn.Flatten(), nn.Linear(144, 3))\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in "ab":
+        torch.save(nn.Sequential(nn.Flatten(), nn.Linear(144, 3)).state_dict(), tmp_path / f"{name}.pt")
+    files = [str(tmp_path / f"{name}.pt") for name in "ab"]
+    named = {"factory": "advised_code:network", "weights": files, "mean": [0.5], "std": [0.25]}
+    settings = Settings(named, {"dataset": str(out / "images.npz")}, top=2, input_shape=(1, 12, 12), method="auto")
+    explain_dataset(open_work(settings), tmp_path / "run")
+    assert "--posterior advised_code:network" in s.open_results_session(tmp_path / "run", None).why_not
+    session = s.open_results_session(tmp_path / "run", {"factory": "advised_code:network", "weights": []})
+    assert session.why_not == ""
+    assert len(session.posterior) == 2
+    item = session.pictures[0]
+    stored = session.rows[item.id].map_epistemic
+    ours = s.explain_item(session, item, s.Choice("auto")).maps["epistemic"][0]
+    assert torch.allclose(ours, torch.from_numpy(stored.copy()), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "first"),
+    [
+        ({"method": "grad"}, "grad"),
+        ({"method": "ig", "options": {"steps": 4}}, "ig:steps=4"),
+        ({"method": "tests.piles:method"}, None),  # code is not run because results name it
+    ],
+)
+def test_a_runs_own_method_is_shown_first(settings, first, out):
+    named = {"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")}
+    session = s.open_results_session(out / "out", None)
+    session = replace(session, methods=s.stored_method(Settings(*named, **settings)))
+    names = s.runnable_methods(session)
+    assert names[0] == (first or "ua-backprop")
+    assert len(names) == len(set(names))
+    if first:
+        assert s.explain_item(session, session.pictures[0], s.Choice(first)).method == settings["method"]

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from dubium.cli._engine import executor_for, threads_for
 from dubium.cli._estimate import print_estimate
 from dubium.cli._evaluation_options import PREPARED, SharedOptions
@@ -37,6 +39,8 @@ def evaluate_and_print(protocol: str, shared: SharedOptions, **changes: Any) -> 
         write_figures(shared.out)
         write_evaluation_page(shared.out)
     print_summary(summary, shared.out)
+    if evaluation.data.skipped:
+        raise typer.Exit(1)
 
 
 def evaluate_all_and_print(shared: SharedOptions, protocols: Sequence[str] | None) -> None:
@@ -57,6 +61,8 @@ def evaluate_all_and_print(shared: SharedOptions, protocols: Sequence[str] | Non
                 write_figures(shared.out / name)
                 write_evaluation_page(shared.out / name)
     print_overview(overview, shared.out)
+    if evaluation.data.skipped:
+        raise typer.Exit(1)
 
 
 def estimate_and_print(protocols: Sequence[str], shared: SharedOptions, **changes: Any) -> None:
@@ -88,7 +94,7 @@ def open_evaluation(protocol: str, shared: SharedOptions) -> "Iterator[Evaluatio
 
 def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Evaluation":
     """Posterior, images and methods that the user named."""
-    from dubium._evaluate import check_networks, match_to_networks, other_images
+    from dubium._evaluate import check_networks, match_to_networks, other_images, skipped_note
     from dubium.checks import check_kinds
     from dubium.errors import lookup
     from dubium.evaluation.methods import DEFAULTS, parse_methods
@@ -112,9 +118,10 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
         data = open_dataset(images, split, preprocessing)
         posterior = check_networks(opened, data, named.get("output"))
         names = split_words([shared.names]) if shared.names else record.classes if record else None
-        data, running["note"] = match_to_networks(data, posterior, names, protocol)
+        data, note = match_to_networks(data, posterior, names, protocol)
     else:
-        data = open_dataset(images, split)
+        data, note = open_dataset(images, split), ""
+    running["note"] = " ".join(filter(None, [note, skipped_note(data)]))
     methods = parse_methods(method_texts(shared.methods) or texts, data.shape[0])
     running["other_data"] = other_images(images.get("dataset"), data)
     if preprocessing is not None:

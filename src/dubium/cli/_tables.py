@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dubium.cli._text import printable, text_cell
+from dubium.errors import DubiumError
 from dubium.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -74,7 +75,8 @@ def say_unused_labels(results: "Results", work: "Work") -> None:
         folders.add(PurePath(row.path or "").parent.name)
         classes = len(row.probs)
     numbers = [str(number) for number in range(classes)]
-    if folders and folders <= set(numbers):
+    called_by_numbers = folders & set(numbers)
+    if called_by_numbers and (len(called_by_numbers) > 1 or called_by_numbers == folders):
         shown = list_names(numbers)
         typer.echo(f"dubium: folders are called by numbers; --names {shown} takes them as labels.", err=True)
     elif len(folders) > 1 and "dataset" in results.about["settings"]["images"]:
@@ -104,13 +106,26 @@ def print_json(value: Any) -> None:
     print(json.dumps(value))
 
 
-def say_size_taken(work: "Work") -> None:
-    """Say the size of the networks' images, where it was taken from the images: another may give other predictions."""
-    _, height, width = work.preprocessing.shape
-    typer.echo(
-        f"dubium: images go in at their own size, {height} pixels high, {width} wide; --input-shape says another.",
-        err=True,
-    )
+def say_changes(work: "Work") -> None:
+    """Say what becomes of the images that the user may not know of: their size, where it decides, and their colours."""
+    channels, height, width = work.preprocessing.shape
+    if work.about["size_taken"]:
+        typer.echo(
+            f"dubium: images go in at their own size, {height} pixels high, {width} wide; give another with "
+            "--input-shape.",
+            err=True,
+        )
+    if channels is not None and first_channels(work) not in (channels, None):
+        grey = "are colour and become grey" if channels == 1 else "are grey and become colour"
+        typer.echo(f"dubium: images {grey}: the networks take {channels} channel{'s' * (channels != 1)}.", err=True)
+
+
+def first_channels(work: "Work") -> int | None:
+    """The channels of the first image; None where it cannot be read."""
+    try:
+        return len(work.source.read(0).image)
+    except (DubiumError, OSError):
+        return None
 
 
 def say_nothing_disagrees(work: "Work") -> None:

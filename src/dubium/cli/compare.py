@@ -20,7 +20,7 @@ from dubium.cli._settings import (
     posterior_settings,
     split_words,
 )
-from dubium.cli._tables import exit_with_skipped, print_json, say_size_taken
+from dubium.cli._tables import exit_with_skipped, print_json, say_changes
 from dubium.errors import OptionError, UnknownNameError
 from dubium.folder_lock import own_folder
 from dubium.option_text import split_method
@@ -117,8 +117,8 @@ def compare(
                 classes=split_words([names]) if names else None, memory=memory, batch=batch, threads=threads,
             )  # fmt: skip
             opened = open_work(settings)  # a mistake in the second is reported before the first is run
-            if opened.about["size_taken"] and not json and tuple(opened.about["input_shape"]) not in sizes:
-                say_size_taken(opened)
+            if not json and tuple(opened.about["input_shape"]) not in sizes:
+                say_changes(opened)
             sizes.add(tuple(opened.about["input_shape"]))
             works.append(opened)
             folders.append(out / "ab"[index])

@@ -17,8 +17,8 @@ from dubium.cli._tables import (
     print_json,
     print_most_uncertain,
     row_json,
+    say_changes,
     say_nothing_disagrees,
-    say_size_taken,
     say_unused_labels,
 )
 from dubium.folder_lock import own_folder
@@ -113,9 +113,8 @@ def explain(
         with executor_for(engine, address, settings.threads) as executor:
             settings = replace(settings, device=device_for(engine, device) or settings.device)
             work = open_work(settings)
-            if work.about["size_taken"] and not json:
-                say_size_taken(work)
             if not json:
+                say_changes(work)
                 say_nothing_disagrees(work)
             results = explain_dataset(work, folder, fresh=fresh, engine=executor, progress=progress)
         pictures = [str(path) for path in write_pngs(results)] if png else []

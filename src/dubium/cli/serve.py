@@ -72,6 +72,8 @@ def serve(
                 posterior_settings(run, *own), shown, fit=fit, resize=resize, interpolation=interpolation,
                 input_shape=parse_numbers(input_shape, int), classes=split_words([names]) if names else None,
             )  # fmt: skip
+        if session.why_not:
+            typer.echo(f"dubium: {session.why_not}", err=True)
         chosen = [(text, *split_method(text)) for text in method_texts(methods)]
         session = with_methods(session, {text: (name, method_options(options)) for text, name, options in chosen})
         if host not in HERE:

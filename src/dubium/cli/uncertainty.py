@@ -17,8 +17,8 @@ from dubium.cli._tables import (
     print_json,
     print_most_uncertain,
     row_json,
+    say_changes,
     say_nothing_disagrees,
-    say_size_taken,
     say_unused_labels,
 )
 from dubium.folder_lock import own_folder
@@ -80,9 +80,8 @@ def uncertainty(
         folder = out or Path(temporary)
         with say_what_is_lost(out), own_folder(folder), stage_bars(quiet=json) as progress:
             work = open_work(settings)
-            if work.about["size_taken"] and not json:
-                say_size_taken(work)
             if not json:
+                say_changes(work)
                 say_nothing_disagrees(work)
             results = explain_dataset(work, folder, fresh=fresh, progress=progress)
             page = write_page(results) if out else None

@@ -11,12 +11,33 @@ from dubium.data.image_files import SUFFIXES, byte_pixels, check_name, is_wide, 
 from dubium.errors import DataNotFoundError, FileFormatError, ImagesError
 
 
-def read_folder(folder: Path, split: str, preprocessing: Preprocessing | None = None) -> Dataset:
-    """The images below `folder`, or below `folder/train` and `folder/test` where those exist; a class per subfolder."""
+def read_folder(folder: Path, split: str, preprocessing: Preprocessing | None = None, *, skip: bool = False) -> Dataset:
+    """The images below `folder`, or below `folder/train` and `folder/test` where those exist; a class per subfolder.
+
+    Args:
+        preprocessing: how images of any size are brought to one.
+        skip: leave out files that cannot be read, and say why in `skipped`; without it one of them is an error.
+    """
     groups, classes, split = list_folder(folder, split)
+    skipped: list[str] = []
+    if skip:
+        groups = [[file for file in group if is_readable(file, skipped)] for group in groups]
     files = [file for group in groups for file in group]
+    if not files:
+        raise FileFormatError(f"No image in {folder} can be read: {' '.join(skipped[:3])}")
     labels = torch.tensor([label for label, group in enumerate(groups) for _ in group]) if classes else None
-    return Dataset(read_images(files, preprocessing), labels, classes, str(folder), split, by_folder=bool(classes))
+    images = read_images(files, preprocessing)
+    return Dataset(images, labels, classes, str(folder), split, by_folder=bool(classes), skipped=tuple(skipped))
+
+
+def is_readable(file: Path, reasons: list[str]) -> bool:
+    """Whether an image file can be read; if not, why is added to the reasons."""
+    try:
+        read_image(file)
+    except FileFormatError as error:
+        reasons.append(str(error))
+        return False
+    return True
 
 
 def list_folder(folder: Path, split: str) -> tuple[list[list[Path]], tuple[str, ...], str]:

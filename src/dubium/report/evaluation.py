@@ -185,6 +185,8 @@ def figures_html(folder: Path, summary: Mapping[str, Any]) -> str:
     start, labels = f"{summary['protocol']}-", {file_name(label): label for label in summary["results"]}
     files = [path for path in sorted(folder.glob("*.png")) if not path.is_symlink()]
     single = [path for path in files if path.stem.startswith(start)]
+    order = {f"{start}{name}": place for place, name in enumerate(labels)}
+    single.sort(key=lambda path: order.get(path.stem, len(order)))
     overall = "".join(png_panel(path, FIGURES.get(path.stem, path.stem)) for path in files if path not in single)
     names = [path.stem.removeprefix(start) for path in single]
     panels = "".join(png_panel(path, labels.get(name, name)) for path, name in zip(single, names, strict=True))

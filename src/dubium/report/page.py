@@ -10,6 +10,7 @@ from math import log
 from pathlib import Path, PurePath
 from typing import Any
 
+from dubium.choices import DEMO
 from dubium.errors import FileFormatError
 from dubium.evaluation.metrics.calibration import BINS
 from dubium.figures import smooth_words
@@ -39,6 +40,10 @@ KINDS_HTML = (
 KINDS_ALIKE = (
     "The three maps of ua-backprop are nearly one picture: it weighs the same relevance maps for every kind. "
     "Maps that tell the kinds apart: <code>--method auto</code>."
+)
+DEMO_WORDS = (
+    " Half of these digits are those of MNIST's 10,000 test digits on which the networks disagree most; of all 10,000 "
+    "they get 99.05 % right."
 )
 
 
@@ -181,6 +186,7 @@ def lead_text(results: Results, explained: int, summary: RunSummary, methods: Se
     elif explained:
         text += " All were explained" if summary.images != 1 else " It was explained"
     text += f" with {' and '.join(methods)}: the maps say which pixels raise the doubt." if explained else ""
+    text += DEMO_WORDS if settings["images"].get("dataset") == DEMO and settings["posterior"].get("run") == DEMO else ""
     single = " With a single network nothing can disagree, so epistemic uncertainty is zero." if members == 1 else ""
     return escape(text + single)
 

@@ -16,6 +16,7 @@ from dubium.types import KINDS
 Number = float | int
 WIDTH, HEIGHT = 360, 190
 LEFT, RIGHT, TOP, BOTTOM = 42, 10, 10, 30
+NARROW, USUAL, WIDE, WIDEST = 4.6, 7.0, 11.0, "mwMW@%=+…<>~_QOGDNHU"  # pixels of letters
 
 
 def summary_panels(summary: RunSummary, mean: MeanMap, name: Callable[[int], str]) -> list[str]:
@@ -74,8 +75,14 @@ def shorten(name: str, most: int = 27) -> str:
 
 
 def text_width(words: Iterable[str]) -> int:
-    """Pixels that the longest of some words takes in an SVG of 11 pixels a letter's height, with a gap."""
-    return round(max((6.3 * len(text) for text in words), default=0)) + 10
+    """Pixels that the longest of some words takes in an SVG of 11 pixels a letter's height, with a gap.
+
+    By the letters of DejaVu Sans, the widest of the fonts that pages are shown in.
+    """
+    widths = (
+        sum(NARROW if c in "ijlftr.,:;|'-[]() " else WIDE if c in WIDEST else USUAL for c in text) for text in words
+    )
+    return round(max(widths, default=0)) + 10
 
 
 def svg_line(x1: Number, y1: Number, x2: Number, y2: Number, style: str = "stroke:var(--line)") -> str:

@@ -10,9 +10,7 @@ from dubium.run.row import Row
 from dubium.run.store import Results
 
 LISTED = 50  # labels on the page
-WORDS = (
-    "By the scores alone; the rule is in the text of each. Lists for a labelling team, from the folder above this page:"
-)
+WORDS = "By the scores alone; the rule is in the text of each. A list for a labelling team to work through:"
 
 
 def what_to_do_section(results: Results, name: Callable[[int], str]) -> str:
@@ -29,8 +27,10 @@ def what_to_do_section(results: Results, name: Callable[[int], str]) -> str:
         for advice, count in counts.items()
     )
     suspects = suspects_table(rows[CHECK_LABEL], name) if CHECK_LABEL in rows else ""
-    command = f"dubium export {shlex.quote(results.folder.resolve().name)} --to csv"
-    lead = f'<p class="lead">{WORDS} <code>{escape(command)}</code>.</p>'
+    folder = results.folder.resolve().name
+    command = f"dubium export {shlex.quote(folder)} --to csv"
+    where = f"in the folder that holds {escape(folder)}"
+    lead = f'<p class="lead">{WORDS} <code>{escape(command)}</code>, {where}.</p>'
     return f'<h2 id="what-to-do">What to do</h2>{lead}<ul class="todo">{items}</ul>{suspects}'
 
 

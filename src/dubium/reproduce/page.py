@@ -19,7 +19,7 @@ from dubium.reproduce.trials import trial_table
 HEAD = """# The paper's tables and figures, measured again
 
 *{paper}.* A cell is **our number** [95 % interval] / the paper's (difference); – was not measured. The row `Ours` is
-what the paper calls so, its method UA-Backprop. Rows in italics are not in the paper: `auto`, our default, and
+what the paper calls so, its method UA-Backprop. Rows in italics are not in the paper: `auto`, which we recommend, and
 controls, maps that know nothing of the networks. Written by `dubium reproduce` from the files of [{folder}]({folder}):
 each has its command, commit, seed, settings, processor and versions.
 

@@ -151,13 +151,15 @@ def source_folders(source: ImageSource) -> tuple[str, ...]:
 def open_dataset(images: Mapping[str, Any], split: str = "test", preprocessing: Preprocessing | None = None) -> Dataset:
     """The dataset that settings name, in memory: by name or path, or what a user's function returns.
 
+    Files of a folder that cannot be read are left out, and named in `skipped`.
+
     Args:
         preprocessing: how its images are brought to the networks' size; a folder's may then differ in theirs.
     """
-    if "factory" not in images and preprocessing is not None:
+    if "factory" not in images:
         folder, part = dataset_folder(images["dataset"], split)
         if folder is not None:
-            return read_folder(folder, part, preprocessing)
+            return read_folder(folder, part, preprocessing, skip=True)
     data = as_dataset(import_data(images["factory"])) if "factory" in images else load(images["dataset"], split)
     if preprocessing is None:
         return data

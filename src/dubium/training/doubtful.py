@@ -36,7 +36,7 @@ class DoubtfulImages:
 
 
 def log_explanation(writer: Any, explanation: Explanation, step: int, tag: str = "doubt", most: int = 8) -> None:
-    """Write an explanation to TensorBoard: a figure of its images and maps, and the mean score of each kind.
+    """Write an explanation to TensorBoard: a figure of its images and maps, and their mean score of each kind.
 
     Kinds without maps have scores, too.
 

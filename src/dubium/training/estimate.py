@@ -5,6 +5,7 @@ from time import perf_counter
 
 from torch import nn
 
+from dubium.checks import count_text
 from dubium.data import Dataset
 from dubium.estimate import Estimate
 from dubium.executor import thread_count
@@ -40,7 +41,8 @@ def estimate_training(plan: Plan, data: Dataset, *, jobs: int = 1, objective: Ob
     weights = sum(tensor.nbytes for tensor in network.state_dict().values())
     size = files * weights * (COPIES[kind.storage] if kind is not None else 1)
     passes = images * epochs
-    networks = f"{plan.runs} network{'s' * (plan.runs != 1)} to train on {images:,} images for {recipe.epochs} epochs"
+    length = count_text(recipe.epochs, "epoch")
+    networks = f"{count_text(plan.runs, 'network')} to train on {count_text(images, 'image')} for {length}"
     seconds /= max(1, min(jobs, plan.runs))
     return Estimate(f"{networks} ({passes:,} forward passes)", images, passes, 0, seconds, size)
 

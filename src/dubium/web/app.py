@@ -57,7 +57,9 @@ def build_explorer(session: Session, folder: Path) -> Any:
     gr = import_gradio()
     shown = first.wait(PATIENCE)
     with gr.Blocks(title="dubium", analytics_enabled=False, delete_cache=(AGE, AGE)) as page:
-        link = ("pick", "Pick or upload") if session.pictures else ("upload", "Upload")
+        live = session.posterior is not None
+        verbs = " or ".join(["Pick"] * bool(session.pictures) + ["upload"] * live).capitalize()
+        link = "pick" if session.pictures else "upload", verbs
         gr.HTML(explorer_block(HEADER.format(*link)), elem_id="header", padding=False)
         message = shown.message or alert(session.why_not)
         components: Components = {"message": gr.HTML(message, elem_id="message", padding=False)}
@@ -90,7 +92,7 @@ def add_settings(gr: Any, session: Session, values: Controls) -> Components:
         )  # fmt: skip
     parts["upload"] = gr.File(
         label=f"or upload one, at most {MEGABYTES} MB",
-        file_count="single", height=150, elem_id="upload", interactive=live,
+        file_count="single", height=150, elem_id="upload", interactive=live, visible=live,
     )  # fmt: skip
     parts["kind"] = gr.Radio(list(KINDS), value=values.kind, label="Kind of uncertainty", elem_id="kind")
     parts["method"] = gr.Dropdown(known, value=values.method, label="Method", interactive=live, elem_id="method")

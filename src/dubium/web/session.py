@@ -16,7 +16,7 @@ from dubium.errors import DubiumError, FileFormatError, OptionError, lookup
 from dubium.evaluation.metrics.blurring import pixel_ranks
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.explanation import Explanation
-from dubium.registry import AUTO, RECOMMENDED, RELEVANCE_PATHS, UA_BACKPROP, method_names
+from dubium.registry import AUTO, RECOMMENDED, REGISTERED, RELEVANCE_PATHS, UA_BACKPROP, method_names
 from dubium.run.networks import input_shape, open_posterior, weight_dtype
 from dubium.run.settings import Settings
 from dubium.run.shard_checks import check_whole_about
@@ -92,7 +92,7 @@ def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> S
         settings = Settings.from_json(about["settings"])
     except (DubiumError, TypeError) as error:
         raise FileFormatError(f"The results in {folder} have settings that no run has: {error}") from error
-    named, why_not = posterior or settings.posterior, ""
+    named, why_not = complete_posterior(posterior, settings.posterior), ""
     if posterior is None and {"factory", "architecture"} & named.keys():
         code = named.get("factory") or named.get("architecture")
         why_not = (
@@ -113,8 +113,28 @@ def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> S
         opened, prepared, None if classes is None else tuple(classes),
         [item_of_row(row) for row in rows.values()], rows, about["settings"],
         {} if opened is None else open_options(replace(settings, method="clue")), why_not,
-        {**settings.posterior, **named}.get("output"),
+        {**settings.posterior, **named}.get("output"), stored_method(settings),
     )  # fmt: skip
+
+
+def complete_posterior(given: Mapping[str, Any] | None, stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The posterior to open: what the user named, and weights, mean and std of the run where the code is all of it."""
+    if given is None:
+        return stored
+    if given.get("weights") or not {"factory", "architecture"} & stored.keys():
+        return given
+    own = {name: value for name, value in given.items() if value}
+    if "architecture" in stored:
+        own["architecture"] = own.pop("factory")
+    return {**stored, **own}
+
+
+def stored_method(settings: Settings) -> dict[str, tuple[str, Mapping[str, Any]]]:
+    """A run's method, to be offered first, if it is one of dubium's: no code is imported because a file says so."""
+    if settings.method not in method_names() or settings.method in REGISTERED or "vae" in settings.options:
+        return {}
+    options = [f"{name}={value}" for name, value in settings.options.items()]
+    return {":".join([settings.method, *options]): (settings.method, settings.options)}
 
 
 def network_input(session: Session, image: Float[Tensor, "c h w"]) -> Images:
@@ -142,7 +162,7 @@ def explain_item(session: Session, item: Item, choice: Choice) -> Explanation:
 
 def method_beside(method: str) -> str:
     """The method that is shown next to another: `auto`, or UA-Backprop next to `auto`."""
-    return UA_BACKPROP if method in (AUTO, RECOMMENDED) else AUTO
+    return UA_BACKPROP if method.partition(":")[0] in (AUTO, RECOMMENDED) else AUTO
 
 
 def runnable_methods(session: Session) -> list[str]:
@@ -150,7 +170,7 @@ def runnable_methods(session: Session) -> list[str]:
     if session.posterior is None:
         return [str(session.stored_settings.get("method"))]
     known = [name for name in method_names() if "clue" not in name or "vae" in session.options]
-    return [*session.methods, *known]
+    return list(dict.fromkeys([*session.methods, *known]))
 
 
 def stored_explanation(session: Session, item: Item) -> Explanation:

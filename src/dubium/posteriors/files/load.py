@@ -80,6 +80,11 @@ def posterior_folder(path: str | Path) -> Path:
             return folder
     if str(path) == DEMO:
         return EMBEDDED
+    if Path(path).is_file():
+        raise FileFormatError(
+            f"{path} is a file; a posterior is a folder. Weights need the code that builds the network: "
+            f"dubium.load_weights(Net, [{str(path)!r}]) in Python, module:function@{path} on the command line."
+        )
     if models:
         names = sorted(folder.name for folder in Path(models).glob("*") if folder.is_dir())
         where = f"nor under {MODELS}, which has {', '.join(names) or 'nothing'}"

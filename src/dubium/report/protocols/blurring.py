@@ -59,18 +59,18 @@ def blurring_stages_figure(example: BlurringExample) -> "Figure":
 
     x, count = example.x, example.curves.shape[1] - 1
     steps = [round(count * stage / (STAGES - 1)) for stage in range(STAGES)]
-    figure = Figure(figsize=(1.7 * (1 + STAGES), 1.9 * len(x)), layout="constrained")
+    figure = Figure(figsize=(1.7 * (1 + STAGES), 2.2 * len(x)), layout="constrained")
     axes = figure.subplots(len(x), 1 + STAGES, squeeze=False)
     ranks = pixel_ranks(example.maps)
     for row, image in enumerate(x):
         sigma = float(example.sigma[row])
         blurred = gaussian_blur(image[None], [sigma])[0, 0]
-        panels = [(overlay(image, example.maps[row]), f"sigma {sigma:.1f}")]
+        panels = [(overlay(image, example.maps[row]), f"map; blur\nsigma = {sigma:g}")]
         for step in steps:
             stage = torch.where(ranks[row] < step, blurred, image)
-            panels.append((picture(stage), f"{step} pixels: U = {float(example.curves[row, step]):.2g}"))
+            panels.append((picture(stage), f"{step} pixels\nU = {float(example.curves[row, step]):.2g}"))
         for axis, (pixels, title) in zip(axes[row], panels, strict=True):
             axis.imshow(pixels, interpolation="nearest")
-            axis.set_title(title, fontsize=7)
+            axis.set_title(title, fontsize=11)
             axis.axis("off")
     return figure
