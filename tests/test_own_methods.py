@@ -133,6 +133,20 @@ def test_maps_of_channels_are_not_taken_for_maps_of_targets(x):
     assert torch.equal(state, torch.get_rng_state())
 
 
+def divides_by_nothing(network, x, target):
+    return brightest(network, x, target) / (len(x) % 0)
+
+
+def test_an_error_in_a_users_method_names_the_line(networks, x):
+    line = divides_by_nothing.__code__.co_firstlineno + 1
+    for method in (divides_by_nothing, f"{__name__}:divides_by_nothing"):
+        with pytest.raises(
+            OptionError, match=rf"raised ZeroDivisionError in test_own_methods\.py, line {line}: .*zero"
+        ) as refused:
+            dubium.explain(networks, x, method=method)
+        assert isinstance(refused.value.__cause__, ZeroDivisionError)
+
+
 def test_a_function_that_is_defined_again_replaces_itself(networks, x):
     cell = "def mine(network, x, target):\n    return x.expand(-1, target(network(x)).shape[1], -1, -1) + {added}"
     try:
@@ -457,3 +471,45 @@ def test_masks_are_taken_in_any_numbers(form, networks, x):
 def test_images_without_labels_are_told_how_to_have_them(protocol, networks, x):
     with pytest.raises(OptionError, match=r"^The images have no labels, so that n.* give \(images, labels\)"):
         dubium.evaluate(networks, x, ["grad"], protocol, scale="smoke")
+
+
+class Augmented(Samples):
+    def __getitem__(self, index):
+        image, label = super().__getitem__(index)
+        return (image.flip(-1) if torch.rand(()) < 0.5 else image), label
+
+
+def test_a_dataset_with_a_random_transform_is_refused_before_anything_is_computed(networks, x, tmp_path):
+    with pytest.raises(ImagesError, match=r"Sample \d+ .* another image each time.*a random transform"):
+        dubium.explain_dataset(networks, Augmented(x, FORMS["pairs"]), tmp_path)
+    assert not (tmp_path / "run.json").exists()
+
+
+class Damaged(Samples):
+    error = OSError
+
+    def __getitem__(self, index):
+        if index == 3:
+            raise self.error("image file is truncated")
+        return super().__getitem__(index)
+
+
+def test_samples_that_cannot_be_read_are_skipped_as_files_are_and_others_are_named(networks, x, tmp_path):
+    results = dubium.explain_dataset(networks, Damaged(x, FORMS["pairs"]), tmp_path / "out", method="grad", top=2)
+    assert len(results) == 11
+    assert results.skipped() == [{"path": "sample 3", "reason": SKIPPED}]
+    for error in (ValueError, ZeroDivisionError, IndexError):
+        wrong = type("Wrong", (Damaged,), {"error": error})(x, FORMS["pairs"])
+        with pytest.raises(ImagesError, match=f"Sample 3 of the dataset raised {error.__name__}: image file is"):
+            dubium.explain_dataset(networks, wrong, tmp_path / error.__name__)
+
+
+SKIPPED = "Sample 3 of the dataset cannot be read: image file is truncated"
+
+
+def test_results_of_other_settings_are_deleted_where_fresh_says_so(networks, x, tmp_path):
+    first = dubium.explain_dataset(networks, x, tmp_path, method="grad", top=1)
+    with pytest.raises(OptionError, match=r"--fresh \(fresh=True in Python\)"):
+        dubium.explain_dataset(networks, x[:5], tmp_path, method="grad", top=1)
+    assert len(first) == 12
+    assert len(dubium.explain_dataset(networks, x[:5], tmp_path, method="grad", top=1, fresh=True)) == 5

@@ -35,6 +35,7 @@ def explain_dataset(
     memory: int | str = DEFAULT_MEMORY,
     seed: int = 0,
     batch: int = 32,
+    fresh: bool = False,
     progress: StageProgress | None = None,
     **options: Any,
 ) -> Results:
@@ -57,6 +58,7 @@ def explain_dataset(
         class_names: of all classes.
         input_shape: (C, H, W) that the networks take, where images differ in size.
         batch: images at a time.
+        fresh: delete earlier results in `out` first, whatever made them.
         progress: called with ("score" or "explain", images done, images in all).
 
     Returns:
@@ -92,6 +94,6 @@ def explain_dataset(
         work = open_work(settings, source_of(data), networks)
         if note := unused_labels_note(source_folders(work.source), work.about["classes"]):
             warn_user(note)
-        results = explain_work(work, out, progress=progress)
+        results = explain_work(work, out, fresh=fresh, progress=progress)
         write_page(results)
     return results

@@ -134,6 +134,38 @@ def test_wrong_numbers_of_things_are_refused(tmp_path):
         load_weights(nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), tmp_path / "a.safetensors")
 
 
+def needs_width(width):
+    return nn.Linear(width, 2)
+
+
+def broken():
+    raise RuntimeError("no such block")
+
+
+def several():
+    return [net(), net()]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "message"),
+    [
+        (needs_width, r"test_weight_files:needs_width' raised TypeError: .*'width'"),
+        (broken, r"test_weight_files:broken' raised RuntimeError: no such block\."),
+        (f"{__name__}:broken", r"test_weight_files:broken' raised RuntimeError: no such block\."),
+        (several, r"test_weight_files:several' gave a list; .* need no weight files: leave these out"),
+        ("syntax_mistake:network", r"'syntax_mistake:network' cannot be imported: .* SyntaxError.*line 1"),
+        ("raises_at_once:network", r"cannot be imported: raises_at_once raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_what_a_users_factory_does_wrong_is_said_of_it_by_name(architecture, message, tmp_path, monkeypatch):
+    save_file(net().state_dict(), tmp_path / "a.safetensors")
+    (tmp_path / "syntax_mistake.py").write_text("def network(:")
+    (tmp_path / "raises_at_once.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises((OptionError, PosteriorTypeError), match=message):
+        load_weights(architecture, tmp_path / "a.safetensors")
+
+
 def test_the_files_floating_type_is_kept(tmp_path):
     save_file(net().double().state_dict(), tmp_path / "a.safetensors")
     (network,) = load_weights(net, tmp_path / "a.safetensors", 0.5, 0.5)

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable
 from difflib import get_close_matches
 from functools import wraps
+from pathlib import Path
+from traceback import extract_tb
 from typing import Any
 
 import torch
@@ -90,7 +92,8 @@ def image_by_image(function: Attributor, name: str) -> Attributor:
         except (DubiumError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            raise OptionError(f"The method {name} raised {type(error).__name__}: {error}") from error
+            place = line_in(function, error)
+            raise OptionError(f"The method {name} raised {type(error).__name__}{place}: {error}") from error
 
     @wraps(function)
     @torch.enable_grad()
@@ -108,6 +111,13 @@ def image_by_image(function: Attributor, name: str) -> Attributor:
         return torch.cat(maps).detach()
 
     return attribute
+
+
+def line_in(function: Callable[..., Any], error: Exception) -> str:
+    """The last line of a user's file that an error came through, in words; nothing where it is not known."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
+    return f" in {Path(str(file)).name}, line {lines[-1]}" if lines else ""
 
 
 def refuse_channels(function: Attributor, name: str) -> Attributor:

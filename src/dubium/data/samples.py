@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset
 from dubium.data.dataset import Dataset, as_float
 from dubium.data.image_files import byte_pixels, convert_colours
 from dubium.data.load import load
-from dubium.errors import ImagesError, ImagesTypeError
+from dubium.errors import DubiumError, FileFormatError, ImagesError, ImagesTypeError
 
 GIVEN = "given"
 """What a dataset is called that came from memory."""
@@ -100,7 +100,7 @@ def read_samples(data: Any) -> Iterator[tuple[Float[Tensor, "C H W"], int | None
     """Images and labels of a torch dataset, one by one and in its own order; of a loader, those of its dataset."""
     dataset = numbered_samples(data.dataset if isinstance(data, DataLoader) else data)
     for index in range(len(dataset)):
-        yield read_sample(dataset[index])
+        yield sample_at(dataset, index)
 
 
 def numbered_samples(dataset: Any) -> Any:
@@ -111,6 +111,19 @@ def numbered_samples(dataset: Any) -> Any:
             "name, or a torch dataset with a length and numbered samples is needed."
         )
     return dataset
+
+
+def sample_at(dataset: Any, index: int) -> tuple[Float[Tensor, "C H W"], int | None]:
+    """Image and label of a numbered sample; what the dataset raises is said to be that sample's."""
+    try:
+        sample = dataset[index]
+    except (DubiumError, MemoryError):
+        raise
+    except OSError as error:  # of a file, as a folder's would be
+        raise FileFormatError(f"Sample {index} of the dataset cannot be read: {error}") from error
+    except Exception as error:
+        raise ImagesError(f"Sample {index} of the dataset raised {type(error).__name__}: {error}") from error
+    return read_sample(sample)
 
 
 def read_sample(sample: Any) -> tuple[Float[Tensor, "C H W"], int | None]:

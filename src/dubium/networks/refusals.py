@@ -38,8 +38,8 @@ def refuse_output(logits: object, index: int, images: int) -> NoReturn:
 def refuse_probabilities(index: int) -> NoReturn:
     raise OutputError(
         f"The outputs of network {index} look like probabilities: none is negative and each row sums to 1. Logits are "
-        "needed: leave out the last softmax, or say output='probabilities', which takes their logarithm. If they are "
-        "logits after all: output=lambda logits: logits."
+        "needed: leave out the last softmax, or say output='probabilities' (--network-output probabilities on the "
+        "command line), which takes their logarithm. If they are logits after all: output=lambda logits: logits."
     )
 
 

@@ -86,7 +86,7 @@ def claim_folder(out: Path, work: Work, fresh: bool) -> dict[str, Any]:
     """Make the folder this run's, or refuse one with results of another; returns what its `run.json` says."""
     here, there = {name: work.about[name] for name in CLAIM}, read_claim(out)
     if not fresh and shard_count(out / FOLDER) + shard_count(out / SCORES) > 0:
-        advice = "Choose another folder, or delete those results with --fresh."
+        advice = "Choose another folder, or delete those results with --fresh (fresh=True in Python)."
         if not there:
             raise FileFormatError(f"{out} has results, but {FILE}, which says of what, is missing or damaged. {advice}")
         check_recorded(out, there, here, advice=advice)

@@ -19,9 +19,12 @@ from dubium.data.folder import list_folder, read_folder
 from dubium.data.image_files import find_images, image_size, read_image
 from dubium.data.labels import match_labels
 from dubium.data.load import SPLITS
-from dubium.data.samples import as_dataset, folder_classes, numbered_samples, read_sample, read_samples
+from dubium.data.samples import as_dataset, folder_classes, numbered_samples, sample_at
+from dubium.errors import FileFormatError, ImagesError
 from dubium.fingerprint import dataset_fingerprint
 from dubium.posteriors.files.architecture import import_path
+
+READ_TWICE = 16  # samples of a torch dataset
 
 
 @dataclass(frozen=True)
@@ -121,24 +124,42 @@ class SampleImages:
     def name(self, index: int) -> str:
         return f"sample {index}"
 
-    def size(self, index: int) -> tuple[int, int]:
-        """Height and width."""
-        image, _ = read_sample(self.samples[index])
+    def size(self, index: int) -> tuple[int, int] | None:
+        """Height and width; None where the sample cannot be read."""
+        try:
+            image, _ = sample_at(self.samples, index)
+        except FileFormatError:
+            return None
         return image.shape[1], image.shape[2]
 
     def read(self, index: int) -> Item:
-        image, label = read_sample(self.samples[index])
+        image, label = sample_at(self.samples, index)
         if self.folders and label is not None:
             name = self.folders[label]
             label = list(self.classes).index(name) if name in self.classes else None
         return Item(index, None, label, image)
 
     def digest(self) -> str:
-        """Of all images and labels: each is read once for it."""
+        """Of all images and labels: each is read once for it, the first ones twice, lest they be random."""
         found = sha256()
-        for image, label in read_samples(self.samples):
-            found.update(f"{label}{tuple(image.shape)}".encode() + image.numpy().tobytes())
+        for index in range(len(self)):
+            content = self.sample_bytes(index)
+            if index < READ_TWICE and content != self.sample_bytes(index):
+                raise ImagesError(
+                    f"Sample {index} of the dataset is another image each time that it is read: is there a random "
+                    "transform for training? Images are scored and then explained, so that they must stay as they are. "
+                    "Give the dataset without it."
+                )
+            found.update(content)
         return found.hexdigest()
+
+    def sample_bytes(self, index: int) -> bytes:
+        """Label, shape and pixels of a sample; nothing where it cannot be read."""
+        try:
+            image, label = sample_at(self.samples, index)
+        except FileFormatError:
+            return b""
+        return f"{label}{tuple(image.shape)}".encode() + image.numpy().tobytes()
 
 
 def source_folders(source: ImageSource) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
 """What a network is built from: a name of `dubium.models`, an import path, a function, or a network to copy."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from contextlib import nullcontext
 from difflib import get_close_matches
 from importlib import import_module
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dubium.errors import FileFormatError, OptionError, PosteriorTypeError
+from dubium.errors import DubiumError, FileFormatError, OptionError, PosteriorTypeError
 from dubium.models.architectures import ARCHITECTURES, build, stored_outline
 from dubium.posteriors.weights import snapshot
 
@@ -37,12 +37,25 @@ def build_network(architecture: Architecture, *, outline: bool = False) -> nn.Mo
         elif isinstance(architecture, nn.Module):
             network = snapshot(architecture)
         else:
-            network = architecture()
+            network = build_by_function(architecture)
     if not isinstance(network, nn.Module):
+        name = describe_architecture(architecture)["path"]
+        hint = " It gives networks that need no weight files: leave these out." if isinstance(network, Sized) else ""
         raise PosteriorTypeError(
-            f"The architecture {architecture!r} gave a {type(network).__name__}; a torch.nn.Module is needed."
+            f"The architecture {name!r} gave a {type(network).__name__}; a torch.nn.Module is needed.{hint}"
         )
     return network
+
+
+def build_by_function(factory: Callable[[], nn.Module]) -> Any:
+    """What a function without arguments returns; what it raises is said to be its."""
+    try:
+        return factory()
+    except (DubiumError, MemoryError):
+        raise
+    except Exception as error:
+        name = describe_architecture(factory)["path"]
+        raise OptionError(f"The architecture {name!r} raised {type(error).__name__}: {error}.") from error
 
 
 def build_imported(path: str, options: Mapping[str, Any]) -> Any:
@@ -54,6 +67,10 @@ def build_imported(path: str, options: Mapping[str, Any]) -> Any:
             f"The architecture {path!r} cannot be built with {options}: {error}. Give options in "
             "{'path': ..., 'options': {...}}, or a function without arguments."
         ) from error
+    except (DubiumError, MemoryError):
+        raise
+    except Exception as error:
+        raise OptionError(f"The architecture {path!r} raised {type(error).__name__}: {error}.") from error
 
 
 def import_path(path: str, noun: str = "architecture") -> Callable[..., Any]:
@@ -71,6 +88,10 @@ def import_path(path: str, noun: str = "architecture") -> Callable[..., Any]:
         raise OptionError(
             f"The {noun} {path!r} cannot be imported: {error}.{hint} Expected 'package.module:factory', importable "
             "from where Python was started."
+        ) from error
+    except Exception as error:  # of the user's own code, or its syntax
+        raise OptionError(
+            f"The {noun} {path!r} cannot be imported: {module} raised {type(error).__name__}: {error}."
         ) from error
     if not callable(found):
         raise OptionError(f"The {noun} {path!r} is a {type(found).__name__}, not a function or class.")

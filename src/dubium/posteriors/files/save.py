@@ -43,7 +43,7 @@ def save_posterior(
 
     Args:
         posterior: a list of networks, or any posterior of `dubium.posteriors`.
-        path: the folder; it is made if it does not exist.
+        path: the folder; it is made if it does not exist, and a posterior that is there already is replaced.
         architecture: what the networks are built from, so that they can be loaded without it. Of a function or a
             network only the import path is recorded, and `load_posterior` needs the architecture again.
         kind: how the posterior was made, one of `POSTERIOR_KINDS`; by default what its type tells.
