@@ -104,6 +104,7 @@ def test_a_method_whose_maps_are_others_now_is_said(folder, monkeypatch):
     assert "made with an earlier" not in page_of(folder)
     monkeypatch.setitem(METHOD_VERSIONS, "blur-path", 7)
     assert page_of(folder).count(words) == 1, "results that recorded no versions have the first"
+    assert "**1 of 1 results were made with an earlier version of `blur-path`**" in page_of(folder)
     path = folder / "random-mnist.json"
     content = json.loads(path.read_text())
     recorded = {"methods": {"blur-path": {"blur-path": 7}, "ua-backprop": {"ua-backprop": 1, "fullgrad": 1}}}

@@ -9,6 +9,7 @@ from dubium.reproduce.claims import Difference, paired_difference, verdict_count
 from dubium.reproduce.entries import ENTRIES
 from dubium.reproduce.findings import AUTO, METRICS, TITLES, UA_BACKPROP_ROW, group_title, group_values, rank_in_group
 from dubium.reproduce.result import read_result
+from dubium.reproduce.sources import older_methods
 from dubium.reproduce.trials import (
     attention_sentence,
     attention_verdict,
@@ -42,7 +43,20 @@ def answer_lines(results: Path, scale: str) -> list[str]:
     ]
     lines = [f"- {answer}" for answer in answers]
     verdicts = verdict_lines(results, scale, TITLES)
-    return [*lines, "", verdict_counts(results, scale), "", *verdicts, "", CAVEATS, ""]
+    return [*lines, "", verdict_counts(results, scale), "", *verdicts, "", CAVEATS + older_words(results), ""]
+
+
+def older_words(results: Path) -> str:
+    """How many results were made with methods whose maps are others now."""
+    contents = [read_result(results, path.stem) for path in sorted(results.glob("*.json"))]
+    older = [names for content in contents if content is not None and (names := older_methods(content))]
+    if not older:
+        return ""
+    names = " and ".join(sorted({name for each in older for name in each}))
+    return (
+        f" **{len(older)} of {len(contents)} results were made with an earlier version of {names}**, whose maps are "
+        "others now: this is said below each of their tables."
+    )
 
 
 def rank_lines(results: Path, scale: str) -> Iterator[str]:
