@@ -52,9 +52,9 @@ def older_words(results: Path) -> str:
     older = [names for content in contents if content is not None and (names := older_methods(content))]
     if not older:
         return ""
-    names = " and ".join(sorted({name for each in older for name in each}))
+    methods = " and ".join(sorted({name for names in older for name in names}))
     return (
-        f" **{len(older)} of {len(contents)} results were made with an earlier version of {names}**, whose maps are "
+        f" **{len(older)} of {len(contents)} results were made with an earlier version of {methods}**, whose maps are "
         "others now: this is said below each of their tables."
     )
 
