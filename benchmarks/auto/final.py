@@ -32,11 +32,10 @@ SIZES: dict[str, dict[str, object]] = {
 }
 CUTS: dict[str, dict[str, dict[str, object]]] = {
     "mnist": {"removal": {"images": 40}},
-    "cifar-10": {"removal": {"images": 12, "remove": ("mean", "linear")}},
+    "cifar-10": {"removal": {"images": 30, "remove": ("mean", "linear")}},
     "cifar-100": {
-        "anomaly": {"images": 100, "candidates": 1000},
-        "sanity": {"images": 12, "candidates": 2000},
-        "blurring": {"images": 60, "candidates": 2000, "fractions": (0.02,), "step": 1.0},
+        "sanity": {"images": 40, "candidates": 2000},
+        "blurring": {"images": 100, "candidates": 2000, "fractions": (0.02,), "step": 1.0},
         "removal": {"images": 12, "candidates": 2000, "remove": ("mean", "linear")},
     },
 }

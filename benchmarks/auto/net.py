@@ -107,7 +107,7 @@ def judge_causes(folder: Path, seeds: list[int]) -> None:
         for net in NETS:
             rows[net].append(cause_row(rises(lines, net), planted))
             print_row(f"seed {seed}, net={net}", rows[net][-1], rows[0][-1] if net else {})
-    whole = {net: {metric: torch.cat([row[metric] for row in some]) for metric in some[0]} for net, some in rows.items()}
+    whole = {net: {m: torch.cat([row[m] for row in some]) for m in some[0]} for net, some in rows.items()}
     for net, row in whole.items():
         print_row(f"all, net={net}", row, whole[0] if net else {})
 
