@@ -74,7 +74,7 @@ def main(images: int = 10_000, explained: int = 500, repeats: int = 1) -> None:
             wall, used = perf_counter(), process_time()
             facts |= (stored(images, explained) if name == "stored" else bare(images, explained)) or {}
             times[name].append((perf_counter() - wall, process_time() - used))
-    page = float(facts["page_s"])  # type: ignore[arg-type]
+    page = float(facts["page_s"])
     seconds = {name: median(wall for wall, _ in pairs) for name, pairs in times.items()}
     cpu = {name: median(used for _, used in pairs) for name, pairs in times.items()}
     print(

@@ -86,7 +86,7 @@ def processor_time() -> float:
     return sum(used[pid] for pid in mine)
 
 
-def started(count: int):  # type: ignore[no-untyped-def]
+def started(count: int):
     """A cluster of so many workers."""
     import ray
 
@@ -117,7 +117,7 @@ def imagenet_resnet18(classes: int, seed: int) -> nn.Module:
     torch.manual_seed(seed)
     network = resnet18(classes=classes)
     network.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
-    network.relu = nn.Sequential(nn.ReLU(), nn.MaxPool2d(3, 2, 1))  # type: ignore[assignment]
+    network.relu = nn.Sequential(nn.ReLU(), nn.MaxPool2d(3, 2, 1))
     return network.eval()
 
 

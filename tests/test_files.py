@@ -15,9 +15,14 @@ def test_content_arrives_and_nothing_is_left_beside_it(tmp_path):
 
 def test_a_failure_while_writing_leaves_the_old_file_and_no_rest(tmp_path):
     write_atomically(tmp_path / "a", b"old")
-    with pytest.raises(RuntimeError, match="disk"), written_atomically(tmp_path / "a") as beside:  # noqa: PT012
-        beside.write_bytes(b"half")
-        raise RuntimeError("disk")
+
+    def fail_while_writing():
+        with written_atomically(tmp_path / "a") as beside:
+            beside.write_bytes(b"half")
+            raise RuntimeError("disk")
+
+    with pytest.raises(RuntimeError, match="disk"):
+        fail_while_writing()
     assert (tmp_path / "a").read_bytes() == b"old"
     assert len(list(tmp_path.iterdir())) == 1
 

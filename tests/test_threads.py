@@ -1,7 +1,6 @@
 """Several threads explain the same networks: they get what they would get in turn, byte by byte."""
 
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 
 import pytest
 import torch
@@ -47,5 +46,5 @@ def test_posteriors_that_draw_their_networks_can_be_shared_too():
     for posterior in (dropout, drawn):
         expected = dubium.explain(posterior, x).maps
         with ThreadPoolExecutor(4) as threads:
-            for maps in islice(threads.map(lambda _: dubium.explain(posterior, x).maps, range(12)), 12):  # noqa: B023
-                assert all(torch.equal(maps[kind], expected[kind]) for kind in maps)
+            for result in threads.map(dubium.explain, [posterior] * 12, [x] * 12):
+                assert all(torch.equal(result.maps[kind], expected[kind]) for kind in expected)

@@ -6,6 +6,7 @@ gradients, too. Captum's Integrated Gradients explains the epistemic uncertainty
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -102,7 +103,7 @@ _operators: list[Any] = []  # they live as long as this
 def load_torchvision() -> None:
     """grad-cam imports it; beside a torch that it was not built with, it asks for two operators that it never uses."""
     try:
-        import torchvision  # noqa: F401
+        import_module("torchvision")
     except RuntimeError:
         library = torch.library.Library("torchvision", "DEF")
         for name in ("nms", "qnms"):

@@ -14,7 +14,7 @@ SETTINGS = {"abs": False, "normalise": False, "disable_warnings": True}
 
 @pytest.fixture
 def quantus():
-    return pytest.importorskip("quantus", exc_type=ImportError)
+    return pytest.importorskip("quantus", reason="metrics are compared with Quantus's", exc_type=ImportError)
 
 
 @pytest.fixture

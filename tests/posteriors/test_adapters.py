@@ -67,7 +67,7 @@ def test_a_function_says_how_many_by_its_length_or_the_caller():
     assert all(torch.equal(a.weight, b.weight) for a, b in zip(first, first, strict=True))
     assert not any(torch.equal(a.weight, b.weight) for a, b in zip(first, second, strict=True))
     with pytest.raises(PosteriorTypeError, match=r"sample\(0\) gave a int"):
-        list(Drawn(lambda index: index, 2))  # type: ignore[arg-type]
+        list(Drawn(lambda index: index, 2))
     with pytest.raises(PosteriorError, match="samples is 0"):
         Drawn(lambda _index: nn.Linear(2, 2), 0)
 

@@ -129,7 +129,7 @@ def test_wrong_numbers_of_things_are_refused(tmp_path):
     with pytest.raises(OptionError, match="give both"):
         load_weights(net, tmp_path / "a.safetensors", mean=0.5)
     with pytest.raises(PosteriorTypeError, match="gave a int"):
-        load_weights(lambda: 3, tmp_path / "a.safetensors")  # type: ignore[arg-type]
+        load_weights(lambda: 3, tmp_path / "a.safetensors")
     with pytest.raises(FileFormatError, match=r"1\.weight has shape \(2, 4\) instead of \(3, 4\)"):
         load_weights(nn.Sequential(nn.Flatten(), nn.Linear(4, 3)), tmp_path / "a.safetensors")
 

@@ -31,7 +31,7 @@ from dubium.run.sources import DatasetImages, Item
 from dubium.training import train
 from tests.data.official import write_idx
 
-ray = pytest.importorskip("ray")
+ray = pytest.importorskip("ray", reason="a cluster needs the extra 'ray'")
 
 
 @pytest.fixture(scope="module")

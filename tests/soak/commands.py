@@ -23,6 +23,10 @@ COMMANDS = {
 }
 TIMED = ("metrics.jsonl", ".dubium-lock")  # seconds of each epoch; who owned the folder last
 SECONDS = re.compile(rb'"seconds": [\d.]+|\d+\.\d min')  # that `reproduce` writes beside its numbers, and on its page
+IMPORTED = (
+    *("dubium.cli", "dubium.evaluation.protocols", "dubium.report.protocols", "dubium.reproduce.page"),
+    *("dubium.reproduce.runner", "dubium.run", "dubium.training"),
+)
 LARGE = ("torch._dynamo", "pandas", "pydantic", "matplotlib.figure", "matplotlib.backends.backend_agg", "scipy.stats")
 
 
@@ -64,14 +68,8 @@ def prepare(folder):
 
 def import_everything():
     """Import what commands import, so that a fork begins with its work; nothing is computed, or forks would hang."""
-    import dubium.cli
-    import dubium.evaluation.protocols
-    import dubium.report.protocols
-    import dubium.reproduce.page
-    import dubium.reproduce.runner
-    import dubium.run
-    import dubium.training  # noqa: F401
-
+    for name in IMPORTED:
+        import_module(name)
     for name in LARGE:
         if find_spec(name.partition(".")[0]):
             import_module(name)

@@ -163,7 +163,7 @@ def leaf_modules(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
         module = waiting.pop()
         whole.update(inner_networks(module) if module in whole else ())
         has_operations = has_operations or bool(module._forward_hooks or module._forward_pre_hooks)  # a user's
-        # a forward that was put into the module is not that of its class
+        # a forward that was put into the module is not that of its class; mypy does not see that classes are hashable
         base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
         is_linear = base is not None and issubclass(base, (*LINEAR_LAYERS, _BatchNorm))
         children = [] if is_linear else list(module.children())

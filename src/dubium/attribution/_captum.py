@@ -105,7 +105,7 @@ def captum_attributor(what: Any) -> Attributor:
             raise OptionError(f"The partial of {captum_name(what)} has {name!r}; it takes {', '.join(parameters)}.")
         parameters[name] = parameters[name].replace(default=value)
     first = list(inspect.signature(attribute).parameters.values())[:4]  # network, x, target, context
-    attribute.__signature__ = inspect.Signature([*first, *parameters.values()])  # type: ignore[attr-defined]
+    attribute.__dict__["__signature__"] = inspect.Signature([*first, *parameters.values()])
     return attribute
 
 

@@ -90,6 +90,6 @@ def with_shared_options(command: Callable[..., None], *, run: bool = True) -> Ca
         shared_values = {parameter.name: values.pop(parameter.name) for parameter in shared}
         command(SharedOptions(**absent, **shared_values), **values)
 
-    extended.__signature__ = inspect.Signature([*shared, *own])  # type: ignore[attr-defined]  # what typer reads
+    extended.__dict__["__signature__"] = inspect.Signature([*shared, *own])  # what typer reads
     extended.__annotations__ = {parameter.name: parameter.annotation for parameter in (*shared, *own)}
     return extended

@@ -143,5 +143,6 @@ def read_sample(sample: Any) -> tuple[Float[Tensor, "C H W"], int | None]:
             f"A sample of the dataset has {given} for its image; a tensor (C, H, W) or a PIL image is needed. Samples "
             f"are an image, (image, label), or a dict with {' or '.join(map(repr, IMAGE_KEYS[:2]))}."
         )
-    has_class = label is not None and not (isinstance(label, Tensor) and label.numel() != 1)
-    return as_float(image.detach().cpu()[None])[0], int(label) if has_class else None  # type: ignore[arg-type]
+    if isinstance(label, Tensor) and label.numel() != 1:
+        label = None
+    return as_float(image.detach().cpu()[None])[0], None if label is None else int(label)

@@ -165,7 +165,8 @@ class ShiftedLogits(nn.Module):
         self.network, self.shift = network, nn.Conv2d(1, 1, 3, padding=1).double()
         with torch.no_grad():
             self.shift.weight.copy_(torch.arange(9.0).view(1, 1, 3, 3) / 9)
-            self.shift.bias.fill_(0.5)  # type: ignore[union-attr]
+            assert self.shift.bias is not None
+            self.shift.bias.fill_(0.5)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.network(x)

@@ -68,8 +68,10 @@ def borrow_networks(
     run_eagerly = partial(torch.compiler.set_stance, "force_eager") if "torch._dynamo" in sys.modules else nullcontext
     with ONE_CALL, own_precision, run_eagerly(), torch.inference_mode(False), torch.no_grad():
         x = x.as_subclass(Tensor)  # operations on a subclass would be hidden from what records them
-        is_ensemble = isinstance(posterior, list) and all(isinstance(element, nn.Module) for element in posterior)
-        networks: Posterior = posterior if is_ensemble else as_posterior(posterior)  # type: ignore[assignment]
+        if isinstance(posterior, list) and all(isinstance(element, nn.Module) for element in posterior):
+            networks: Posterior = posterior
+        else:
+            networks = as_posterior(posterior)
         check_posterior(networks, kinds)
         for index, network in enumerate(networks):
             check_network(network, index, x, needs_layers=needs_layers)

@@ -25,7 +25,7 @@ from dubium.posteriors.files.load import posterior_folder
 from dubium.run.data_config import prepared_config
 from dubium.run.networks import Shape, input_shape, open_posterior, weight_dtype
 from dubium.run.settings import Settings
-from dubium.run.sources import DatasetImages, ImageSource, open_source, source_folders
+from dubium.run.sources import DatasetImages, FileImages, ImageSource, SampleImages, open_source, source_folders
 from dubium.types import Posterior
 
 PREPARED = ("input_shape", "fit", "resize", "interpolation")
@@ -96,14 +96,15 @@ def name_by_folders(
     Labels of the source index these names; there are none without names. The networks see one image for it.
     """
     known = None if classes is None else tuple(classes)
-    dataset = source.dataset if isinstance(source, DatasetImages) and source.dataset.by_folder else None
     folders = source_folders(source)
     if not folders:
         return source, known
     if known is None and class_count(source, posterior, preprocessing, output) in (len(folders), None):
         known = folders
-    if dataset is None:
-        return replace(source, classes=known or ()), known  # type: ignore[type-var]  # it has folders
+    if not isinstance(source, DatasetImages):
+        assert isinstance(source, FileImages | SampleImages), "no other images have folders"
+        return replace(source, classes=known or ()), known
+    dataset = source.dataset
     matched = replace(dataset, labels=None) if known is None else match_labels(dataset, known, len(known))[0]
     return DatasetImages(matched), known
 

@@ -38,7 +38,7 @@ def doubt_callback(
     lightning = require("lightning.pytorch", "lightning")
     networks, take = posterior or (lambda module: [module]), images or first_part
 
-    class DoubtCallback(lightning.Callback):  # type: ignore[misc, name-defined]
+    class DoubtCallback(lightning.Callback):  # type: ignore[misc, name-defined]  # Lightning is optional: mypy does not know it
         def on_validation_epoch_start(self, trainer: Any, pl_module: Any) -> None:
             self.doubtful = DoubtfulImages(most)
 

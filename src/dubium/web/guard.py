@@ -122,10 +122,10 @@ def host_name(host: str) -> str | None:
     """The name in a `Host` header without its port, in small letters; None if it is not one."""
     try:
         found = urlsplit(f"//{host}")
-        found.port  # noqa: B018  # raises if it is no number
+        name, _port = found.hostname, found.port  # the port raises if it is no number
     except ValueError:
         return None
-    return found.hostname if found.netloc == host and "@" not in host else None
+    return name if found.netloc == host and "@" not in host else None
 
 
 def urlsplit_host(origin: str) -> str | None:

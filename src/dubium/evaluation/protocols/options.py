@@ -14,4 +14,4 @@ def change_options(options: Options, changes: Mapping[str, Any]) -> Options:
     for name in changes:
         if name not in vars(options):
             raise UnknownNameError(unknown("option of this protocol", name, vars(options)))
-    return replace(options, **changes)  # type: ignore[type-var]
+    return replace(options, **changes)  # type: ignore[type-var]  # its bound, DataclassInstance, is typeshed's alone

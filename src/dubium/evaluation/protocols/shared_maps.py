@@ -26,7 +26,8 @@ def shared_maps(evaluation: Evaluation, method: LabelledMethod, x: Images, kinds
     if missing:
         found = explain_maps(evaluation.posterior, x, method, missing, seed=evaluation.seed)
         for kind in missing:
-            store.compute_tensors(names[kind], lambda kind=kind: {kind: found[kind]})  # type: ignore[misc]
+            maps_of_kind: dict[str, Tensor] = {kind: found[kind]}
+            store.compute_tensors(names[kind], maps_of_kind.copy)
     return {kind: store.read_tensors(name)[kind] for kind, name in names.items()}
 
 
