@@ -180,7 +180,10 @@ def start_shifts(codes: Codes, search: Search, seed: int) -> Float[Tensor, "star
 def encode_images(vae: Autoencoder | None, x: Images, memory: int) -> tuple[Autoencoder, Codes]:
     """The model and the codes of x, if it is one that fits these images."""
     if vae is None:
-        raise OptionError("This method needs a generative model: vae=. Train one with `dubium train-vae`.")
+        raise OptionError(
+            "This method needs a generative model: vae= (--vae FOLDER on the command line). Train one with "
+            "`dubium train-vae`."
+        )
     if not isinstance(vae, Autoencoder):
         raise OptionError(f"vae is a {type(vae).__name__}; a model with encode(x) and decode(z) is needed.")
     if getattr(vae, "training", False):
