@@ -92,7 +92,7 @@ def test_several_protocols_are_summed(tmp_path, monkeypatch):
     command = ["evaluate", "all", "demo", "--protocols", "blurring,anomaly", "--out", "o", *TINY, "--estimate"]
     found = CliRunner().invoke(app, command, catch_exceptions=False)
     assert "32 scores" in found.output
-    assert "; then 48 scores" in found.output
+    assert "\nanomaly: 48 scores" in found.output
     assert not list(tmp_path.iterdir())
 
 

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 import dubium.web
 from dubium.cli import app
 from dubium.errors import OptionError
+from dubium.protocols import TOGETHER
 
 CODE = """
 import torch
@@ -184,3 +185,32 @@ def networks(folder):
     import said_code
 
     return said_code.networks()
+
+
+def test_results_are_not_put_among_the_images(here):
+    for option in ("--images", "--dataset"):
+        said = say("explain", "said_code:networks", option, "photos", "--out", "photos/", code=2)
+        assert "photos is the folder of the images; give another one for the results." in said
+    assert {path.name for path in (here / "photos").iterdir()} == {"0", "2"}
+
+
+def test_a_split_of_a_file_in_this_folder_is_no_module(here):
+    images = np.zeros((2, 8, 8, 3), np.uint8)
+    np.savez(here / "few.npz", test_images=images, train_images=np.repeat(images, 2, 0))
+    assert "4 images scored" in say("uncertainty", "said_code:networks", "--dataset", "few.npz:train")
+    assert "2 images scored" in say("uncertainty", "said_code:networks", "--dataset", "few.npz:test")
+
+
+def test_train_says_that_it_takes_no_function_and_where_sizes_are_changed(here):
+    assert "A function of yours cannot be named here" in say("train", "--dataset", "said_code:data", code=2)
+    Image.fromarray(np.full((9, 8, 3), 80, np.uint8)).save(here / "photos" / "0" / "y.png")
+    said = say("train", "--dataset", "photos", code=2)
+    assert "`dubium explain` and `dubium evaluate` do it: --input-shape 3,224,224" in said
+
+
+def test_an_estimate_of_several_protocols_has_a_line_for_each(here):
+    words = ("--methods", "grad", "--scale", "smoke", "--estimate", "--out", "all")
+    said = CliRunner().invoke(app, ["evaluate", "all", "demo", *words]).output.splitlines()
+    assert [line.partition(":")[0] for line in said] == [*TOGETHER, "Together"]
+    assert "about" in said[-1]
+    assert not (here / "all").exists()

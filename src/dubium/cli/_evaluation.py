@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,7 +77,11 @@ def estimate_and_print(protocols: Sequence[str], shared: SharedOptions, **change
     with thread_count(shared.threads or torch.get_num_threads()):
         evaluation = load_evaluation(protocols[0], shared)
         found = [estimate_protocol(name, evaluation, scale=shared.scale, **changes) for name in protocols]
-    print_estimate(join_estimates(found))
+    if len(found) > 1:
+        for name, one in zip(protocols, found, strict=True):
+            print(f"{name}: {one.sentence()}")
+        found = [replace(join_estimates(found), task="Together")]
+    print_estimate(found[0])
 
 
 @contextmanager

@@ -64,7 +64,8 @@ def posterior_settings(
 
 def is_factory(text: str) -> bool:
     """Whether a posterior's name is `module:factory`, with or without `@` and weight files, and no folder."""
-    return re.fullmatch(r"[\w.]+:[\w.]+(@.+)?", text) is not None and not Path(text).exists()
+    is_file = Path(text).exists() or Path(text.partition(":")[0]).is_file()  # or a file's split: images.npz:test
+    return re.fullmatch(r"[\w.]+:[\w.]+(@.+)?", text) is not None and not is_file
 
 
 def is_bare_factory(text: str) -> bool:

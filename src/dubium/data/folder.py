@@ -76,8 +76,8 @@ def read_images(files: list[Path], preprocessing: Preprocessing | None = None) -
         if image.size != images[0].size:
             raise ImagesError(
                 f"The images differ in size ({files[0]}: {size_text((images[0].height, images[0].width))}, {file}: "
-                f"{size_text((image.height, image.width))}). Bring them to one size first, or name the networks' "
-                "(--input-shape 3,224,224 on the command line: channels, height, width)."
+                f"{size_text((image.height, image.width))}). Bring them to one size first. `dubium explain` and "
+                "`dubium evaluate` do it: --input-shape 3,224,224 (channels, height, width)."
             )
     mode = "L" if all(image.mode == "L" for image in images) else "RGB"
     return torch.stack([byte_pixels(image.convert(mode)) for image in images])

@@ -59,9 +59,10 @@ def load(name: str | Path, split: str = "test", *, folders: Sequence[Path] | Non
         return Dataset(read_images([path]), None, (), str(path), "all")
     if path.is_file():
         raise FileFormatError(f"{path} is neither an image nor .npy nor .npz.")
+    factory = " A function of yours cannot be named here: save its images as an .npz file." if ":" in text else ""
     raise UnknownNameError(
         f"{unknown('dataset', text, [*SOURCES, DEMO])} Or give the path of a folder of images, an image, or a .npy or "
-        ".npz file."
+        f".npz file.{factory}"
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
+from dubium.checks import count_text
 from dubium.data import Dataset
 from dubium.errors import lookup
 from dubium.estimate import Estimate
@@ -143,7 +144,8 @@ def estimate_trainings(evaluation: Evaluation, trainings: Trainings) -> Estimate
     weights = trainings.networks * sum(tensor.nbytes for tensor in network.state_dict().values())
     maps = trainings.explained * len(evaluation.methods) * len(evaluation.kinds) * x[0, 0].numel() * MAP_BYTES
     task = (
-        f"{trainings.networks} networks to train on {images:,} images for {recipe.epochs} epochs, {passes:,} forward "
-        f"passes in all, at most {trainings.explained:,} images to explain by {len(evaluation.methods)} methods"
+        f"{trainings.networks} networks to train on {images:,} images for {count_text(recipe.epochs, 'epoch')}, "
+        f"{passes:,} forward passes in all, at most {trainings.explained:,} images to explain by "
+        f"{len(evaluation.methods)} methods"
     )
     return Estimate(task, images, passes, trainings.explained, seconds, weights + maps)

@@ -15,6 +15,7 @@ from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import check_shard, open_shard, read_about, read_rows
 from dubium.run.signed import FOLDER as SIGNED
 from dubium.run.signed import signed_shard
+from dubium.run.sources import named_folders
 from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, open_results
 from dubium.run.work import Work
 
@@ -44,6 +45,8 @@ def explain_dataset(
     """
     if Path(out).exists() and not Path(out).is_dir():
         raise OptionError(f"{out} is a file; give a folder for the results.")
+    if Path(out).resolve() in [Path(name).resolve() for name in named_folders(work.settings.images)]:
+        raise OptionError(f"{out} is the folder of the images; give another one for the results.")
     with own_folder(out):
         claim = claim_folder(Path(out), work, fresh)
         fill_folder(work, Path(out), claim, engine, progress)

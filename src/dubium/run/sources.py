@@ -196,6 +196,11 @@ def dataset_folder(named: str, split: str = "test") -> tuple[Path | None, str]:
     return (folder if name not in (*SOURCES, DEMO) and folder.is_dir() else None), split
 
 
+def named_folders(images: Mapping[str, Any]) -> list[str]:
+    """The files, folders and dataset that settings name, as they may be paths."""
+    return [*images.get("files", ()), *([images["dataset"]] if "dataset" in images else [])]
+
+
 def import_data(path: str) -> Any:
     """What the function at `package.module:factory` returns: pass only what the user typed, never what a file says."""
     return import_path(path, "dataset")()
