@@ -146,10 +146,19 @@ def call_copy(layer: nn.Module, parameters: dict[str, Any], state: dict[str, Any
     """
     twin = object.__new__(type(layer))
     own = {name: copy(value) if isinstance(value, set) else value for name, value in state.items()}
-    twin.__dict__.update({**vars(layer), **map_tensors(own, torch.clone), "_parameters": parameters})
+    twin.__dict__.update({**vars(layer), **map_tensors(own, copy_kept), "_parameters": parameters})
     out = twin.forward(*args, **kwargs)
     kept = flatten_tensors(layer_state(twin))
     return out, [value if forward_ad.unpack_dual(value).tangent is not None else value.new_empty(0) for value in kept]
+
+
+def copy_kept(value: Tensor) -> Tensor:
+    """A copy, or the tensor itself if it is a parameter. Vectors of those, which recurrent layers keep in a list, have
+    zeros as their tangents: where a tangent is missing, torch asks Python for the shape of each sum.
+    """
+    if not isinstance(value, nn.Parameter):
+        return value.clone()
+    return forward_ad.make_dual(value.detach(), torch.zeros_like(value)) if value.ndim == 1 else value
 
 
 @dataclass
