@@ -17,6 +17,9 @@ HOMOGENEOUS_LAYERS = (
 )
 """Layers without a bias."""
 
+ELEMENTWISE_LAYERS = frozenset([nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Dropout, nn.Dropout2d])
+"""Those of them that keep the shape, and give each number from the one in its place."""
+
 HOMOGENEOUS_FUNCTIONS = frozenset(
     (
         "abs adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d alias amax amin avg_pool1d avg_pool2d "

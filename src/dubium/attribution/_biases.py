@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
 from dubium.attribution._autograd.nodes import disable_torch_function, is_copy, leads_around
-from dubium.attribution._bias_free import HOMOGENEOUS_LAYERS, LINEAR_LAYERS
+from dubium.attribution._bias_free import ELEMENTWISE_LAYERS, HOMOGENEOUS_LAYERS, LINEAR_LAYERS
 from dubium.attribution._implicit import ImplicitBiases
 from dubium.attribution._layouts import CHANNELS, CHANNELS_FIRST, DENSE, Layout, Layouts
 from dubium.attribution._operations import OperationRecorder
@@ -127,13 +127,24 @@ def record_biases(network: nn.Module, images: int, *, only_spatial: bool) -> Ite
     )
     implicit = ImplicitBiases(recorded)
     handles: list[RemovableHandle] = []
+    if has_operations or all(
+        leaves.values()
+    ):  # what such a layer does to layouts is seen as an operation, or is nothing
+        leaves = {layer: known for layer, known in leaves.items() if type(layer) not in ELEMENTWISE_LAYERS or not known}
+
+    def note_known(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        recorded.add_known(layer, args, out)
+        if operations is not None:
+            operations.resume()
+
     for layer, has_known_bias in leaves.items():  # next to the layer: a user's hooks are operations before and after
         if operations is not None:
             handles.append(layer.register_forward_pre_hook(operations.pause))
-            handles.append(layer.register_forward_hook(operations.resume, prepend=True))
         if has_known_bias:
-            handles.append(layer.register_forward_hook(recorded.add_known, prepend=True))
+            handles.append(layer.register_forward_hook(note_known, prepend=True))
         else:
+            if operations is not None:
+                handles.append(layer.register_forward_hook(operations.resume, prepend=True))
             handles.append(layer.register_forward_pre_hook(implicit.before, with_kwargs=True))
             handles.append(layer.register_forward_hook(implicit.after, prepend=True))
     try:
@@ -184,8 +195,9 @@ def inner_networks(wrapper: nn.Module) -> list[nn.Module]:
     if isinstance(wrapper, Stack):
         return list(wrapper.networks)
     children = [child for child in wrapper.children() if type(child) not in (Normalise, FixedDropout)]
-    has_weights = [any(parameter.ndim > 1 for parameter in child.parameters()) for child in children]
-    return children if has_weights == [True] and not any(True for _ in wrapper.parameters(recurse=False)) else []
+    if len(children) != 1 or any(True for _ in wrapper.parameters(recurse=False)):
+        return []
+    return children if any(parameter.ndim > 1 for parameter in children[0].parameters()) else []
 
 
 @cache

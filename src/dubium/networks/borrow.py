@@ -18,6 +18,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 
 from dubium.attribution._budget import keep_freed_memory
+from dubium.attribution._gradients import list_modules
 from dubium.checks import warn_user
 from dubium.errors import (
     DeviceError,
@@ -118,18 +119,18 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
     tensors: list[Tensor] = []
     modeless = set[nn.Module]()
     for name, module in network.named_modules():
-        own = (*module._parameters.values(), *module._buffers.values())
+        own = [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]
         if any(is_lazy(tensor) for tensor in own):
             raise NetworkStateError(
                 f"Without weights: {layer_text(index, name, module)}. It is a lazy layer that has not seen a batch. "
                 "Pass one batch through the network, or load its weights, first."
             )
-        if any(tensor is not None and tensor.is_meta for tensor in own):
+        if any(tensor.is_meta for tensor in own):
             raise DeviceError(
                 f"x is on {x.device}, network {index} on meta. Without weights: {layer_text(index, name, module)}. "
                 "Load its weights first."
             )
-        tensors += [tensor for tensor in own if tensor is not None and tensor.is_floating_point()]
+        tensors += [tensor for tensor in own if tensor.is_floating_point()]
         if "eval" in vars(module):  # made by torch.export, which has fixed its mode and refuses to change it
             modeless.update(module.modules())
         if module.training and module not in modeless:
@@ -196,13 +197,14 @@ class BorrowedNetworks:
     def __iter__(self) -> Iterator[nn.Module]:
         for index, network in enumerate(self.posterior):
             module: nn.Module = getattr(network, "_orig_mod", network)
-            parameters = list(module.parameters())
-            if self.is_half_precision or any(tensor.is_inference() for tensor in (*parameters, *module.buffers())):
+            layers = list_modules(module)
+            tensors = [tensor for layer in layers for tensor in (*layer._parameters.values(), *layer._buffers.values())]
+            if self.is_half_precision or any(tensor is not None and tensor.is_inference() for tensor in tensors):
                 module = copy_network(module, index)
                 module = module.float() if self.is_half_precision else module
-                parameters = list(module.parameters())
-            for parameter in parameters:
-                if parameter.requires_grad:
+                layers = list_modules(module)
+            for parameter in [tensor for layer in layers for tensor in layer._parameters.values()]:
+                if parameter is not None and parameter.requires_grad:
                     self.frozen.append(ref(parameter))
                     parameter.requires_grad_(False)
             is_plain = index in self.first_passes.returns_logits

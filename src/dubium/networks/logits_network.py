@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.jit import ScriptModule
 
 from dubium.attribution._autograd.nodes import graph_nodes
+from dubium.attribution._gradients import list_modules
 from dubium.attribution._measure import repeat_pass
 from dubium.errors import DubiumError, NetworkError
 from dubium.networks.class_choice import Pair, check_class_count, select_pair
@@ -139,7 +140,7 @@ class LogitsNetwork(nn.Module):
 
     def check_first_pass(self, x: Tensor) -> Tensor:
         """The logits of x, in a pass during which everything is watched that would make maps silently wrong."""
-        structure = tuple([type(module) for module in self.network.modules()])
+        structure = tuple([type(module) for module in list_modules(self.network)])
         is_new = structure not in self.first_passes.structures
         has_own_code = not all(layer.__module__.startswith("torch.nn.") for layer in structure)
         watch = CutWatch(x) if x.requires_grad and has_own_code and is_new else None

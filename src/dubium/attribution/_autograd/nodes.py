@@ -111,7 +111,7 @@ class Edge(NamedTuple):
     output: int
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class BackwardNode:
     """A node on the way from an output to the places where gradients are wanted, with all that is read of it."""
 
@@ -139,17 +139,18 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
     """The nodes between the root and those wanted, each before the nodes that it leads to."""
     found: dict[Node, BackwardNode | None] = {}
     order: list[BackwardNode] = []
-    stack = [(root, False)]
+    stack: list[tuple[Node, Any]] = [(root, None)]
     while stack:
-        node, is_complete = stack.pop()
-        if is_complete:
-            edges = [Edge(i, *edge) for i, edge in enumerate(node.next_functions) if found.get(edge[0])]
+        node, leads_to = stack.pop()
+        if leads_to is not None:  # all that it leads to is complete
+            edges = [Edge(i, below, output) for i, (below, output) in enumerate(leads_to) if found.get(below)]
             if edges or node in wanted:
                 found[node] = backward_node = read_node(node, edges, node in wanted)
                 order.append(backward_node)
-        elif node is not None and node not in found:
-            found[node] = None
-            stack += [(node, True), *((below, False) for below, _ in read_attribute(node, "next_functions"))]
+        elif node not in found:
+            found[node], leads_to = None, read_attribute(node, "next_functions")
+            stack.append((node, leads_to))
+            stack += [(below, None) for below, _ in leads_to if below is not None]
     for consumer in order:
         consumer.producers = [producer for edge in consumer.edges if (producer := found[edge.node])]
         for producer in consumer.producers:
@@ -210,7 +211,7 @@ def count_graph_numbers(output: Tensor) -> int:
     """How many numbers a graph holds: the outputs of all its nodes, and the weights of which a rule makes copies."""
     numbers = 0
     for node in graph_nodes(output.grad_fn):
-        numbers += sum(math.prod(metadata.shape) for metadata in read_attribute(node, "_input_metadata"))
+        numbers += sum([math.prod(metadata.shape) for metadata in read_attribute(node, "_input_metadata")])
         numbers += read_attribute(node, "_saved_weight").numel() if node.name() == CONVOLUTION else 0
     return numbers
 
