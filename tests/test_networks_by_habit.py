@@ -533,3 +533,37 @@ def test_a_recurrent_layers_state_does_not_take_the_batch_apart():
     split = network_with("image by image")
     with borrow_networks([split], x) as (networks, x):
         assert [images for images, _ in fullgrad_passes(next(iter(networks)), x, 2)] == [slice(0, 1), slice(1, 2)]
+
+
+class Attends(nn.Module):
+    """Queries go through a layer that changes nothing, as timm has it where they are not normed."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.qkv, self.layer = nn.Linear(8, 24), layer
+
+    def forward(self, x):
+        tokens = x.flatten(2).mT
+        q, k, v = self.qkv(tokens).unflatten(2, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        out = F.scaled_dot_product_attention(self.layer(q), k, v)
+        return out.transpose(1, 2).flatten(2).mean(1)
+
+
+class Multiplies(nn.Module):
+    def forward(self, x):
+        return 1.0 * x
+
+
+def maps_of_attention(make_layer):
+    networks = []
+    for seed in range(2):
+        torch.manual_seed(seed)
+        layers = [nn.Conv2d(1, 8, 4, stride=2), Attends(make_layer()), nn.Linear(8, 3)]
+        networks.append(nn.Sequential(*layers).double().eval())
+    return dubium.explain(networks, double_images(), rescale="none").maps["total"]
+
+
+@pytest.mark.parametrize("layer", [nn.Identity, nn.Dropout, Multiplies, lambda: Tensor.clone])
+def test_a_layer_for_queries_makes_no_feature_map_of_them(layer):
+    """(B, heads, N, D) stays tokens: the map is that of the network without the layer."""
+    torch.testing.assert_close(maps_of_attention(layer), maps_of_attention(lambda: lambda x: x), rtol=1e-8, atol=1e-12)

@@ -96,6 +96,9 @@ class Layouts:
             self.channels_last[id(out)] = out
         elif not permutes and name != DENSE:
             size = (out.shape[2], out.shape[3])
+            is_known = size in self.sizes or name in CHANNELS_FIRST_ALWAYS
+            if out.shape == given.shape and self.sizes and not is_known:
+                return  # of queries (B, heads, N, D), which are no feature map: normed, or multiplied by a number
             if next(iter(self.sizes), None) != size:
                 self.sizes.pop(size, None)
                 self.sizes = {size: None, **self.sizes}
