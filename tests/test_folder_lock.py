@@ -107,7 +107,7 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch):
     def refuse(_handle):
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(folder_lock, "acquire", refuse)
+    monkeypatch.setattr(folder_lock, "lock_handle", refuse)
     with pytest.warns(UserWarning, match="file system without locks"), own_folder(tmp_path):
         pass
 

@@ -11,7 +11,7 @@ from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_CONTEXT, DEFAULT_MEMORY, Context
 from dubium.attribution._relevance import predict_logits
 from dubium.checks import BYTES_FROM, check_images, check_kinds, check_seed, parse_memory, refuse_maps, warn_of_bytes
-from dubium.explanation import Explanation, assemble
+from dubium.explanation import Explanation, make_explanation
 from dubium.networks.borrow import borrow_networks
 from dubium.networks.class_choice import check_class_names, check_pair
 from dubium.networks.cut_gradients import find_unseen
@@ -97,7 +97,7 @@ def explain(
     if pair_ids is not None:
         used_options = {**used_options, "pair": pair_ids}
         names = None if names is None else tuple(names[k] for k in pair_ids)
-    return assemble(
+    return make_explanation(
         logits,
         x,
         kinds,
@@ -138,7 +138,7 @@ def uncertainty(
         logits = predict_logits(networks, x, limit)
     if len(x) and x.max() > BYTES_FROM:
         warn_of_bytes(x, logits)
-    return assemble(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})
+    return make_explanation(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})
 
 
 def fullgrad_completeness(

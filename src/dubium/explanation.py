@@ -68,7 +68,7 @@ class Explanation:
         for part, by_kind in (own | extras).items():
             tensors |= {f"{part}/{kind}": tensor for kind, tensor in by_kind.items()}
         tensors = {name: torch.as_tensor(tensor) for name, tensor in tensors.items()}
-        about = {"format": FORMAT, "dubium": __version__, "method": self.method, "options": describe(self.options)}
+        about = {"format": FORMAT, "dubium": __version__, "method": self.method, "options": json_value(self.options)}
         about["input_shape"] = list(self.input_shape)
         about["class_names"] = self.class_names
         write_tensors(path, tensors, key=KEY, header=about)
@@ -130,7 +130,7 @@ class Explanation:
         return explanation_figure(self, x, **options)
 
 
-def assemble(
+def make_explanation(
     logits: Logits,
     x: Images,
     kinds: Sequence[Kind],
@@ -151,7 +151,7 @@ def assemble(
         extras={name: {kind: tensor[:, t] for t, kind in enumerate(kinds)} for name, tensor in extras.items()},
         input_shape=tuple(x.shape),
         all_scores=scores,
-        options=describe(options),
+        options=json_value(options),
         **about,
     )
 
@@ -235,12 +235,12 @@ def check_parts(tensors: Mapping[str, Tensor], about: Mapping[str, Any], path: P
         raise FileFormatError(f"{path} is not a whole explanation: {'; '.join(problems[:4])}.")
 
 
-def describe(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A value as JSON can hold it: tensors and functions by what they are."""
     if isinstance(value, Mapping):
-        return {str(name): describe(item) for name, item in value.items()}
+        return {str(name): json_value(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [describe(item) for item in value]
+        return [json_value(item) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, Tensor):

@@ -86,12 +86,12 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any], prefix: str 
         if isinstance(before, dict) and isinstance(now, dict):
             texts += _differences(before, now, f"{prefix}{name}.")
         elif before != now:
-            text = f"{prefix}{name} is {_shown(before)} there, {_shown(now)} here"
+            text = f"{prefix}{name} is {_value_text(before)} there, {_value_text(now)} here"
             (digests if _is_digest(before) or _is_digest(now) else texts).append(text)
     return texts + digests
 
 
-def _shown(value: object) -> str:
+def _value_text(value: object) -> str:
     return "not given" if value is None else repr(value[:12]) if _is_digest(value) else repr(value)
 
 

@@ -63,7 +63,7 @@ def lock_file(folder: Path) -> int:
     while True:
         handle = open_lock_file(file)
         try:
-            acquire(handle)
+            lock_handle(handle)
         except OSError as error:
             if error.errno in UNSUPPORTED:
                 warnings.warn(
@@ -99,7 +99,7 @@ def open_lock_file(file: Path) -> int:
     return handle
 
 
-def acquire(handle: int) -> None:
+def lock_handle(handle: int) -> None:
     """Lock an open file, or raise at once."""
     if sys.platform == "win32":
         import msvcrt

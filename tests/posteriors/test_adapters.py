@@ -10,7 +10,7 @@ import dubium
 from dubium import errors
 from dubium.errors import MissingExtraError, PosteriorError, PosteriorTypeError
 from dubium.posteriors import Drawn, MCDropout, as_posterior, stack
-from dubium.posteriors.extras import require
+from dubium.posteriors.extras import import_extra
 from tests.posteriors.cases import SAMPLES, SIZE, cnn
 from tests.posteriors.third_party import imported
 
@@ -74,14 +74,14 @@ def test_a_function_says_how_many_by_its_length_or_the_caller():
 
 def test_a_missing_library_names_its_extra():
     with pytest.raises(MissingExtraError, match=r"pip install 'dubium\[laplace\]'"):
-        require("no_such_library", "laplace")
+        import_extra("no_such_library", "laplace")
 
 
 def test_a_library_that_is_there_but_fails_is_not_to_be_installed(tmp_path, monkeypatch):
     (tmp_path / "broken_library.py").write_text("raise ImportError('needs another torch')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(MissingExtraError, match="is installed but cannot be imported: needs another torch") as raised:
-        require("broken_library", "laplace")
+        import_extra("broken_library", "laplace")
     assert "pip" not in str(raised.value)
 
 

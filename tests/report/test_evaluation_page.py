@@ -10,7 +10,7 @@ from PIL import Image
 from dubium.errors import FileFormatError
 from dubium.report.evaluation import write_evaluation_page
 from dubium.report.interval_chart import interval_chart
-from dubium.report.panels import shorten, text_width
+from dubium.report.panels import short_name, text_width
 
 
 @pytest.fixture
@@ -87,9 +87,9 @@ def test_names_have_room_beside_their_bars(name):
     """As wide as the letters of the widest font."""
     font = FT2Font(findfont("DejaVu Sans"))
     font.set_size(11, 72)
-    font.set_text(shorten(name))
+    font.set_text(short_name(name))
     width = font.get_width_height()[0] / 64
-    assert width + 8 <= text_width([shorten(name)]) <= 1.25 * width + 14
+    assert width + 8 <= text_width([short_name(name)]) <= 1.25 * width + 14
 
 
 def test_pictures_of_methods_come_in_the_order_of_the_results(folder):

@@ -102,7 +102,7 @@ def test_a_run_is_grouped_the_same_way_every_time(out):
 
 def test_without_scipy_the_page_says_how_to_have_groups(out, monkeypatch):
     def missing(_features):
-        raise groups_module.require("no_such_library", "groups")
+        raise groups_module.import_extra("no_such_library", "groups")
 
     monkeypatch.setattr(groups_module, "cut_tree", missing)
     assert "pip install 'dubium[groups]'" in causes_section(open_results(out / "a"), "epistemic", str)

@@ -44,11 +44,11 @@ def rescaled_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
     Its numbers are not rescaled one by one: their channel sum is `(sum - C lo) / (hi - lo + eps)`.
     """
     term = absolute_term(bias, gradient)
-    whole, high = term.sum(-1), extreme(term, torch.amax)
+    whole, high = term.sum(-1), extreme_value(term, torch.amax)
     # most terms have a 0 in their first two rows (a feature that is off): then low is 0, and the minimum over all
     # is not needed; on a GPU, asking would wait for the device
-    if not term.is_cpu or extreme(term[:, :, :2], torch.amin).any():
-        low = extreme(term, torch.amin)
+    if not term.is_cpu or extreme_value(term[:, :, :2], torch.amin).any():
+        low = extreme_value(term, torch.amin)
         whole, high = whole - term.shape[-1] * low, high - low
     return (whole / (high + EPS)).movedim(4, 1)
 
@@ -74,7 +74,7 @@ def as_maps(gradient: Tensor, layout: Layout) -> Float[Tensor, "t B h w S C"]:
     return maps.flatten(5) if len(channels) > 1 else maps
 
 
-def extreme(term: Float[Tensor, "t B h w S C"], reduce_axis: Callable[..., Tensor]) -> Float[Tensor, "t B 1 1 S"]:
+def extreme_value(term: Float[Tensor, "t B h w S C"], reduce_axis: Callable[..., Tensor]) -> Float[Tensor, "t B 1 1 S"]:
     """Minimum or maximum of each network's term; with several networks rows are reduced first, for long inner loops."""
     if term.shape[4] == 1:
         return reduce_axis(term.flatten(2), 2)[:, :, None, None, None]

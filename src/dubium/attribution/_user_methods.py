@@ -99,7 +99,7 @@ def image_by_image(function: Attributor, name: str) -> Attributor:
     @torch.enable_grad()
     def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Any:
         if not getattr(target, "differs_by_image", False):
-            return detach(call(network, x, target, **options))
+            return detach_maps(call(network, x, target, **options))
         images = [slice(b, b + 1) for b in range(len(x))]
         parts = [call(network, x[image], target_for_images(target, image), **options) for image in images]
         maps = [part.maps if isinstance(part, Attribution) else part for part in parts]
@@ -155,7 +155,7 @@ def map_count(returned: object) -> int | None:
     return maps.shape[1] if isinstance(maps, Tensor) and maps.ndim == 4 else None
 
 
-def detach(returned: Any) -> Any:
+def detach_maps(returned: Any) -> Any:
     """What a method returned, without the graph that it was computed by."""
 
     def plain(value: Any) -> Any:

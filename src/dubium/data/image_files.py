@@ -18,7 +18,7 @@ from jaxtyping import Float
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from dubium.data.image_headers import SIDEWAYS, check_header, orientation, upright
+from dubium.data.image_headers import SIDEWAYS, check_header, orientation, turn_upright
 from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.reading import open_regular_file
 
@@ -103,7 +103,7 @@ def open_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Image.Ima
         with stream, open_checked(stream) as opened:
             check_pixels(opened, name, pixels)
             opened.load()
-            converted = convert_colours(upright(opened))
+            converted = convert_colours(turn_upright(opened))
             return converted.copy() if converted is opened else converted  # the open image goes with its file
     except FileFormatError:
         raise

@@ -186,7 +186,7 @@ def orientation(image: Image.Image) -> int:
     return int(match[1]) if match else 1
 
 
-def upright(image: Image.Image) -> Image.Image:
+def turn_upright(image: Image.Image) -> Image.Image:
     """The image as it was seen when it was taken."""
     turn = TURNS.get(orientation(image))
     return image if turn is None else image.transpose(turn)

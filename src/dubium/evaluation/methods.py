@@ -10,7 +10,7 @@ from dubium._explain import explain
 from dubium._methods import choose_method
 from dubium.checks import plain_number
 from dubium.errors import OptionError
-from dubium.explanation import describe
+from dubium.explanation import json_value
 from dubium.models import load_vae
 from dubium.option_text import read_method
 from dubium.registry import CONTROL_NAMES
@@ -70,7 +70,7 @@ def label_methods(methods: Iterable[Any], channels: int) -> tuple[LabelledMethod
             one = replace(parsed, options={**parsed.options, **options})
         else:
             one = LabelledMethod(choose_method(what, options, channels).name, what, options)
-        words = [one.label, *(f"{name}={describe(value)}" for name, value in options.items())]
+        words = [one.label, *(f"{name}={json_value(value)}" for name, value in options.items())]
         label = ":".join(words)
         if label in found:
             raise OptionError(f"Two of the methods are called {label!r}. Give each a name: dubium.register_method.")

@@ -7,7 +7,7 @@ from typing import Any
 from dubium.errors import MissingExtraError
 
 
-def require(module: str, extra: str) -> Any:
+def import_extra(module: str, extra: str) -> Any:
     """Import a library that `pip install dubium[extra]` brings, without the warnings that it gives about itself."""
     try:
         with warnings.catch_warnings():

@@ -10,7 +10,7 @@ from dubium.checks import check_number
 from dubium.errors import OutputError
 from dubium.posteriors.adapters.laplace import from_laplace
 from dubium.posteriors.batches import Batches, training_batches
-from dubium.posteriors.extras import require
+from dubium.posteriors.extras import import_extra
 from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.weights import WeightSamples, snapshot
 
@@ -41,7 +41,7 @@ def fit_laplace(
     check_samples(samples)
     if prior_precision is not None:
         check_number("prior_precision", prior_precision)
-    library = require("laplace", "laplace")
+    library = import_extra("laplace", "laplace")
     copy = snapshot(network).requires_grad_(True)
     if any(original.requires_grad for original in network.parameters()):  # none: loaded for prediction alone
         for parameter, original in zip(copy.parameters(), network.parameters(), strict=True):

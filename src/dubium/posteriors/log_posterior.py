@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from dubium.posteriors.extras import require
+from dubium.posteriors.extras import import_extra
 from dubium.seeds import temporary_seed
 
 LogPosterior = Callable[[Mapping[str, Tensor], Any], tuple[Tensor, Tensor]]
@@ -49,13 +49,13 @@ def run_epoch(transform: Any, state: Any, batches: Iterable[Any], seed: int) -> 
 
 def tensors_of_state(state: Any) -> dict[str, Tensor]:
     """The state's tensors, by their place in it."""
-    leaves = require("optree", "posteriors").tree_leaves(state_fields(state))
+    leaves = import_extra("optree", "posteriors").tree_leaves(state_fields(state))
     return {f"state/{index}": torch.as_tensor(leaf) for index, leaf in enumerate(leaves)}
 
 
 def state_of_tensors(like: Any, tensors: Mapping[str, Tensor]) -> Any:
     """A state of the same kind as `like`, with these tensors."""
-    optree = require("optree", "posteriors")
+    optree = import_extra("optree", "posteriors")
     structure = optree.tree_structure(state_fields(like))
     leaves = [tensors[f"state/{index}"] for index in range(structure.num_leaves)]
     return type(like)(**optree.tree_unflatten(structure, leaves))

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from dubium.checks import check_number
 from dubium.errors import DivergedError
 from dubium.posteriors.batches import Batches, training_batches
-from dubium.posteriors.extras import require
+from dubium.posteriors.extras import import_extra
 from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.log_posterior import (
     OnSamplerEpoch,
@@ -61,7 +61,7 @@ def sghmc(
     start = snapshot(network)
     data = training_batches(batches, network)
     log_posterior = classification_log_posterior(start, len(data.dataset), prior_std)
-    library = require("posteriors", "posteriors").sgmcmc.sghmc
+    library = import_extra("posteriors", "posteriors").sgmcmc.sghmc
     # The library's momenta start with variance 1, far above the 1 / N they settle at: a trained network would be lost.
     transform = library.build(log_posterior, lr=lr, alpha=alpha, temperature=1 / len(data.dataset), momenta=0.0)
     state = transform.init({name: weight.clone() for name, weight in start.named_parameters()})

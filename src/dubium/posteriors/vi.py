@@ -7,7 +7,7 @@ from torch import nn
 from dubium.checks import check_number
 from dubium.errors import DivergedError
 from dubium.posteriors.batches import Batches, training_batches
-from dubium.posteriors.extras import require
+from dubium.posteriors.extras import import_extra
 from dubium.posteriors.gaussian import Gaussian, check_samples
 from dubium.posteriors.log_posterior import (
     OnSamplerEpoch,
@@ -57,8 +57,8 @@ def mean_field_vi(
     start = snapshot(network)
     data = training_batches(batches, network)
     log_posterior = classification_log_posterior(start, len(data.dataset), prior_std)
-    adam = require("torchopt", "posteriors").adam(lr=lr)
-    library = require("posteriors", "posteriors").vi.diag
+    adam = import_extra("torchopt", "posteriors").adam(lr=lr)
+    library = import_extra("posteriors", "posteriors").vi.diag
     temperature = 1 / len(data.dataset)
     transform = library.build(log_posterior, adam, temperature=temperature, init_log_sds=log(start_std))
     state = transform.init({name: weight.clone() for name, weight in start.named_parameters()})

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 
 from dubium.figures import three_digits
-from dubium.report.panels import WIDTH, shorten, svg_element, svg_line, svg_text, text_width
+from dubium.report.panels import WIDTH, short_name, svg_element, svg_line, svg_text, text_width
 
 VALUES, LINE = 62, 22  # pixels: of values, of a line's height
 
@@ -18,7 +18,7 @@ def interval_chart(rows: Sequence[tuple[str, Mapping[str, float], bool]], label:
     """
     low = min(found["low"] for _, found, _ in rows)
     high = max(found["high"] for _, found, _ in rows)
-    span, names = (high - low) or 1.0, text_width(shorten(name) for name, _, _ in rows)
+    span, names = (high - low) or 1.0, text_width(short_name(name) for name, _, _ in rows)
 
     def x(value: float) -> float:
         part = (value - low) / span if high > low else 0.5
@@ -34,7 +34,7 @@ def interval_chart(rows: Sequence[tuple[str, Mapping[str, float], bool]], label:
         words = f"{name}: {value} [{', '.join(interval)}]"
         parts += [
             f"<g><title>{escape(words)}</title>",
-            svg_text(names - 8, y + 4, shorten(name), "end"),
+            svg_text(names - 8, y + 4, short_name(name), "end"),
             svg_line(x(found["low"]), y, x(found["high"]), y, f"stroke:{colour};stroke-width:2;opacity:.6"),
             f'<circle cx="{x(found["value"]):.1f}" cy="{y}" r="4" style="fill:{colour}"/>',
             svg_text(WIDTH - VALUES + 8, y + 4, value, "start"),

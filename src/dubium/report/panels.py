@@ -64,10 +64,10 @@ def svg_text(x: Number, y: Number, words: str, anchor: str = "middle", extra: st
     return f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}"{extra}>{escape(words)}</text>'
 
 
-def shorten(name: str, most: int = 27) -> str:
+def short_name(name: str, most: int = 27) -> str:
     """A name that fits beside a bar: its beginning and its end, where the values of options are.
 
-    >>> shorten("local-contrast"), shorten("captum.attr:Occlusion:sliding_window_shapes=[1,4,4]")
+    >>> short_name("local-contrast"), short_name("captum.attr:Occlusion:sliding_window_shapes=[1,4,4]")
     ('local-contrast', 'captum.attr:O…hapes=[1,4,4]')
     """
     start = most // 2
@@ -165,13 +165,13 @@ def horizontal_bars(rows: Sequence[tuple[str, Number, str]], label: str, colour:
     """A bar per row: its name, its length, and what is written at its end."""
     height, top = 22, max((value for _, value, _ in rows), default=1) or 1
     name_width, value_width = (
-        text_width(shorten(name) for name, _, _ in rows),
+        text_width(short_name(name) for name, _, _ in rows),
         text_width(words for _, _, words in rows),
     )
     parts = []
     for index, (name, value, words) in enumerate(rows):
         middle, length = index * height + 15, (WIDTH - name_width - value_width) * value / top
-        parts.append(svg_text(name_width - 8, middle, shorten(name), "end"))
+        parts.append(svg_text(name_width - 8, middle, short_name(name), "end"))
         parts.append(
             f'<rect x="{name_width}" y="{middle - 10}" width="{max(1.0, length):.1f}" height="13" rx="2" '
             f'style="fill:var(--{colour})"><title>{escape(name)}: {escape(words)}</title></rect>'

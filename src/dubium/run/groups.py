@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import adaptive_avg_pool2d
 
 from dubium.figures import smooth_map
-from dubium.posteriors.extras import require
+from dubium.posteriors.extras import import_extra
 from dubium.regions import SIDE_PER_SMOOTH
 from dubium.run.store import Results, Row
 
@@ -140,7 +140,7 @@ def cut_tree(features: Features) -> Labels:
     """The number of each point's group, by average linkage."""
     if len(features) < 2:
         return np.zeros(len(features), np.int64)
-    hierarchy = require("scipy.cluster.hierarchy", "groups")
+    hierarchy = import_extra("scipy.cluster.hierarchy", "groups")
     tree = hierarchy.linkage(features, method="average")
     return np.asarray(hierarchy.fcluster(tree, APART, criterion="distance"), np.int64)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from dubium.errors import ClusterError
 from dubium.executor import EventListener, Executor, J, R, S, thread_count
-from dubium.posteriors.extras import require
+from dubium.posteriors.extras import import_extra
 
 RETRIES = 4  # of a job whose worker died; one that always dies, of too little memory say, must end some time
 ANSWER = 10  # seconds that a cluster may take to answer
@@ -28,7 +28,7 @@ def ray_cluster(address: str | None = None, *, threads: int = 1) -> Iterator[Exe
     Args:
         threads: of a job; a cluster here has at least so many cores to offer.
     """
-    ray = require("ray", "ray")
+    ray = import_extra("ray", "ray")
     theirs = ray.is_initialized()  # the caller's own cluster is used, and left alone
     if not theirs:
         join_cluster(ray, address, threads)
@@ -71,7 +71,7 @@ def usable_cores() -> int:
 
 def has_gpus() -> bool:
     """Whether the cluster has any GPU."""
-    return bool(require("ray", "ray").cluster_resources().get("GPU", 0))
+    return bool(import_extra("ray", "ray").cluster_resources().get("GPU", 0))
 
 
 def run_on_ray(
@@ -155,7 +155,7 @@ def run_in_worker(
 @lru_cache(maxsize=1)
 def shared_object(reference: Any) -> Any:
     """What all jobs need, unpacked once in a worker."""
-    return require("ray", "ray").get(reference)
+    return import_extra("ray", "ray").get(reference)
 
 
 class EventBoard:

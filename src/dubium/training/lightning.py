@@ -7,7 +7,7 @@ from torch import Tensor
 
 from dubium._explain import explain, uncertainty
 from dubium.errors import ImagesTypeError
-from dubium.posteriors.extras import require
+from dubium.posteriors.extras import import_extra
 from dubium.training.doubtful import DoubtfulImages, log_explanation
 from dubium.types import Kind
 
@@ -35,7 +35,7 @@ def doubt_callback(
     Returns:
         The callback. It writes to loggers whose `experiment` has `add_figure`, as TensorBoard's has.
     """
-    lightning = require("lightning.pytorch", "lightning")
+    lightning = import_extra("lightning.pytorch", "lightning")
     networks, take = posterior or (lambda module: [module]), images or first_part
 
     class DoubtCallback(lightning.Callback):  # type: ignore[misc, name-defined]  # Lightning is optional: mypy does not know it

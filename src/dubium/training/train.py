@@ -15,7 +15,7 @@ from dubium.fingerprint import dataset_fingerprint
 from dubium.folder_lock import own_folder
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.posteriors import load_posterior, posterior_record, save_posterior
-from dubium.posteriors.extras import require
+from dubium.posteriors.extras import import_extra
 from dubium.posteriors.files.record import FILE
 from dubium.training.board import tensorboard_writer
 from dubium.training.checkpoint import restore_state
@@ -90,7 +90,7 @@ def plan_training(
     data = load(dataset, "train")
     check_labels(data)
     if kind.library is not None:
-        require(kind.library, kind.library)
+        import_extra(kind.library, kind.library)
     recipe = TRAINERS[posterior].prepare_recipe(recipe_for(data, scale, changes or {}))
     threads = threads or max(1, torch.get_num_threads() // max(1, min(jobs, members)))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from dubium.errors import PosteriorTypeError
-from dubium.posteriors.extras import require
+from dubium.posteriors.extras import import_extra
 from dubium.posteriors.gaussian import Gaussian, check_samples
 from dubium.posteriors.weights import WeightSamples, snapshot, with_weights
 from dubium.types import Posterior
@@ -48,10 +48,10 @@ def dense_factors(state: Any) -> dict[str, Tensor]:
     elif hasattr(state, "cov"):
         columns = torch.linalg.cholesky(state.cov).T
     elif hasattr(state, "L_factor"):
-        columns = require("posteriors.utils", "posteriors").L_from_flat(state.L_factor).T
+        columns = import_extra("posteriors.utils", "posteriors").L_from_flat(state.L_factor).T
     else:
         return {}
-    _, unravel = require("optree.integrations.torch", "posteriors").tree_ravel(state.params)
+    _, unravel = import_extra("optree.integrations.torch", "posteriors").tree_ravel(state.params)
     directions = [named_weights(unravel(column)) for column in columns.detach()]
     return {name: torch.stack([one[name] for one in directions]) for name in directions[0]}
 
