@@ -283,6 +283,17 @@ def test_wrappers_of_one_class_are_checked_by_what_is_inside():
         dubium.explain(networks, images(3, size=8))
 
 
+def test_networks_of_one_class_are_checked_by_their_flags_too():
+    class Flagged(Odd):
+        def __init__(self, mixes):
+            super().__init__(lambda self, x: self.backbone(x) - self.backbone(x).mean(0) * self.mixes)
+            self.mixes = mixes
+
+    networks = [randomised(Flagged(mixes), 0) for mixes in (False, True)]
+    with pytest.raises(NetworkStateError, match="Network 1 mixes the images of a batch"):
+        dubium.explain(networks, images(2))
+
+
 def test_a_lack_of_memory_in_a_network_is_told_as_such():
     def fail(self, x):
         raise torch.OutOfMemoryError("no room")

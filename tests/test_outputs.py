@@ -77,6 +77,10 @@ CHOSEN = {
     "a function": (lambda z: [[wide(z)], [z]], lambda output: output[1][0]),
     "a word of a tensor": (lambda z: z, "logits"),
     "probabilities": (lambda z: z.softmax(1), "probabilities"),
+    "probabilities that are called so": (
+        lambda z: {"features": wide(z), "probabilities": z.softmax(1)},
+        "probabilities",
+    ),
     "probabilities in a dict": (lambda z: {"scores": z.softmax(1)}, "probabilities"),
 }
 

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from typer.testing import CliRunner
 
 import dubium
+from dubium.attribution import blur_path
 from dubium.checks import check_images
 from dubium.cli import app
 from dubium.data import Dataset as Images
@@ -513,3 +514,24 @@ def test_results_of_other_settings_are_deleted_where_fresh_says_so(networks, x, 
         dubium.explain_dataset(networks, x[:5], tmp_path, method="grad", top=1)
     assert len(first) == 12
     assert len(dubium.explain_dataset(networks, x[:5], tmp_path, method="grad", top=1, fresh=True)) == 5
+
+
+@pytest.mark.parametrize(
+    "method",
+    [blur_path, partial(blur_path, passes=8), "dubium.attribution:blur_path"],
+    ids=["function", "partial", "path"],
+)
+def test_a_builtin_that_is_given_as_a_function_is_the_builtin(networks, x, method):
+    expected = dubium.explain(networks, x, method="blur-path", passes=8)
+    options = {} if isinstance(method, partial) else {"passes": 8}
+    result = dubium.explain(networks, x, method=method, **options)
+    assert (result.method, result.options) == (expected.method, expected.options)
+    for kind in result.maps:
+        assert torch.equal(result.maps[kind], expected.maps[kind])
+
+
+@pytest.mark.parametrize("value", ["false", 0.5])
+def test_normalize_is_true_or_false(networks, x, value):
+    with pytest.raises(OptionError, match="True or False is needed"):
+        dubium.explain(networks, x, normalize=value)
+    assert dubium.explain(networks, x, normalize=None).options["normalize"] is True  # the default

@@ -1,6 +1,7 @@
 """What a method does with a posterior: UA-Backprop goes through each network's logits, all others explain the
 uncertainty of all networks together."""
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from dubium.attribution._context import Context
 from dubium.attribution._measure import check_gradients
 from dubium.attribution._relevance import CONTEXT, ConfiguredAttributor, RelevanceByCalls, predict_logits
 from dubium.attribution._scaling import scale_to_scores
-from dubium.attribution._user_methods import find_attributor
+from dubium.attribution._user_methods import find_attributor, import_method
 from dubium.checks import check_number, plain_number
 from dubium.errors import OptionError, UnknownNameError, unknown
 from dubium.models import load_vae
@@ -160,7 +161,9 @@ def parse_ua_options(user_options: Mapping[str, Any], channels: int) -> UABackpr
     for name, value in user_options.items():
         if name in NUMBER_OPTIONS and value is not None:
             check_number(name, value, whole=name == "classes", words=NUMBER_OPTIONS[name])
-        values[name] = values[name] if name in NUMBER_OPTIONS and value is None else value
+        if name == "normalize" and value not in (True, False, None):
+            raise OptionError(f"normalize={value!r} was given; True or False is needed.")
+        values[name] = values[name] if value is None else value
     if values["of"] not in EXPLAINED_OUTPUTS:
         raise UnknownNameError(unknown("output that UA-Backprop explains", values["of"], EXPLAINED_OUTPUTS))
     return UABackpropOptions(**values)
@@ -175,9 +178,13 @@ def find_method(
         builtins: our functions that are taken, by name.
         known: the names to list where it is none of these; `noun` says what they are.
     """
+    if isinstance(method, str) and method.startswith("dubium.") and ":" in method:
+        method = import_method(method)  # one of our functions, most likely
     for name, function in builtins.items():
         if method is function:
             return BUILTINS[name]
+        if isinstance(method, functools.partial) and method.func is function and not method.args:
+            return replace(BUILTINS[name], options={**BUILTINS[name].options, **method.keywords})
     name_and_function = find_attributor(method)
     if name_and_function is None:
         raise UnknownNameError(unknown(noun, method, known))

@@ -71,6 +71,7 @@ def carry_to_pixels(
     done, total = 0, len(weights) * len(x)
     for chunk in relevance.class_maps(weights):
         where = pixel_softmax(chunk.maps, options.tau2) if options.normalize else chunk.maps
+        where = where.to(weights.dtype)  # of a network that computes in another one inside
         maps[chunk.images] += torch.einsum("stbk,sbkhw->bthw", chunk.weights, where) / len(weights)
         done = (chunk.networks.stop - 1) * len(x) + chunk.images.stop
         progress(done, total)

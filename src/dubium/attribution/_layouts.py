@@ -13,6 +13,7 @@ RESHAPING = frozenset(
         *("matmul", "bmm", "einsum", "scaled_dot_product_attention", "softmax", "dropout"),
     ]
 )
+PRODUCTS = frozenset(["matmul", "bmm", "einsum"])
 DENSE, CHANNELS = "linear", "layer of channels"
 CHANNELS_FIRST_ALWAYS = frozenset([CHANNELS, "conv2d", "batch_norm", "group_norm", "instance_norm"])
 PREFIX_TOKENS = 5  # at most: a class token and four registers, or a class and a distillation token
@@ -44,6 +45,10 @@ class Layouts:
     sizes: dict[Size, None] = field(default_factory=dict)  # of feature maps, the latest first
     channels_last: dict[int, Tensor] = field(default_factory=dict)  # by identity; kept alive, so that it is identity
     batch_moved: dict[int, Tensor] = field(default_factory=dict)  # with a first axis that is not the batch
+    feature_maps: dict[int, Tensor] = field(default_factory=dict)  # (B, C, h, w), of convolutions and what follows them
+    tokens_last: dict[int, Tensor] = field(default_factory=dict)  # (B, D, N), which may look like (B, N, D)
+    tokens_first: dict[int, Tensor] = field(default_factory=dict)  # (B, N, D) that were made of such
+    attention: dict[int, Tensor] = field(default_factory=dict)  # matrices of queries and keys, (B, heads, N, N)
     merged: dict[int, Tensor] = field(default_factory=dict)  # images whose channels are side by side, (1, B * C, h, w)
     is_split: bool = False  # whether the network takes the images of a batch apart: where each lies is then not known
 
@@ -52,7 +57,7 @@ class Layouts:
 
         (B, C, h, w) and (B, h, w, C) are feature maps. (B, N, D), (B, heads, N, D) and (B, N, heads, D) are tokens if
         some feature map has N pixels, or up to five fewer: those in front are class tokens and registers. A matrix of
-        attention, (B, heads, N, N), lies where its keys are: there the values are that it weighs.
+        attention, (B, N, N) or (B, heads, N, N), lies where its keys are: there the values are that it weighs.
         """
         shape, channels_last = out.shape, id(out) in self.channels_last
         if id(out) in self.merged:
@@ -63,19 +68,28 @@ class Layouts:
             self.is_split |= out.ndim == 4 or (out.ndim == 3 and out.shape[1] != self.images)  # (1, B, D): a state
         if out.ndim < 3 or len(out) != self.images or id(out) in self.batch_moved:
             return None
-        if out.ndim == 4 and (channels_last or shape[2:] in self.sizes):
-            return CHANNELS_LAST if channels_last else CHANNELS_FIRST
-        for axis in {3: (1,), 4: (3, 2, 1) if shape[-1] == shape[-2] else (2, 1)}.get(out.ndim, ()):
+        if id(out) in self.tokens_last:
+            return None  # layers that mix tokens have a bias for each token, not for each channel
+        as_map = CHANNELS_LAST if channels_last else CHANNELS_FIRST
+        height, width = shape[1:3] if channels_last else shape[-2:]
+        if out.ndim == 4 and ((height, width) in self.sizes or (channels_last and height == width)):
+            return as_map
+        keys = (out.ndim - 1,) if id(out) in self.attention else ()
+        for axis in {3: (*keys, 1), 4: (*keys, 2, 1)}.get(out.ndim, ()):
             for prefix in range(PREFIX_TOKENS + 1):
                 for size in self.sizes:
                     if size[0] * size[1] > 1 and shape[axis] == size[0] * size[1] + prefix:
                         return Layout((axis - 1,), size, prefix)
-        return CHANNELS_FIRST if out.ndim == 4 else None
+        return as_map if out.ndim == 4 else None
 
     def follow(self, name: str, inputs: Sequence[Any], out: Any) -> None:
         """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
         if self.images > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
             self.follow_batch(name, inputs, out)
+        if isinstance(out, Tensor) and out.ndim in (3, 4) and out.shape[-1] == out.shape[-2]:
+            self.follow_attention(name, inputs, out)
+        if isinstance(out, Tensor) and out.ndim == 3:
+            self.follow_tokens(name, inputs, out)
         if not isinstance(out, Tensor) or out.ndim != 4:
             return
         given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
@@ -92,6 +106,8 @@ class Layouts:
             last = moves_last and given.shape[2:] in self.sizes and id(given) not in self.channels_last
         else:
             last = id(given) in self.channels_last and name not in CHANNELS_FIRST_ALWAYS
+        if not permutes and (name in CHANNELS_FIRST_ALWAYS or id(given) in self.feature_maps):
+            self.feature_maps[id(out)] = out
         if last:
             self.channels_last[id(out)] = out
         elif not permutes and name != DENSE:
@@ -102,6 +118,28 @@ class Layouts:
             if next(iter(self.sizes), None) != size:
                 self.sizes.pop(size, None)
                 self.sizes = {size: None, **self.sizes}
+
+    def follow_tokens(self, name: str, inputs: Sequence[Any], out: Tensor) -> None:
+        """Note on which axis of (B, N, D) or (B, D, N) the tokens lie, where a feature map tells."""
+        given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim in (3, 4)), None)
+        if given is None or given.shape[1] not in out.shape[1:]:
+            return
+        is_last, is_first = id(given) in self.tokens_last, id(given) in self.tokens_first
+        if given.ndim == 4:
+            is_last = id(given) in self.feature_maps and out.shape[1] == given.shape[1]
+        elif is_permutation(name, given, out):
+            is_swap = given.stride(0) == out.stride(0)  # of the other two axes, the batch stays
+            is_last, is_first = is_swap and is_first, is_swap and is_last
+        if is_last or is_first:
+            (self.tokens_last if is_last else self.tokens_first)[id(out)] = out
+
+    def follow_attention(self, name: str, inputs: Sequence[Any], out: Tensor) -> None:
+        """Note matrices of attention: products of what is none, and what is made of them number by number."""
+        given = [value for value in inputs if isinstance(value, Tensor)]
+        weighs = any(id(value) in self.attention for value in given)
+        made_of_tokens = len([value for value in given if value.requires_grad]) > 1 or name == "einsum"
+        if (not weighs and made_of_tokens) if name in PRODUCTS else (weighs and name not in PERMUTING):
+            self.attention[id(out)] = out
 
     def follow_batch(self, name: str, inputs: Sequence[Any], outputs: Any) -> None:
         """Note tensors whose first axis is not that of the batch, but may be as long: (N, B, D) of N = B tokens."""

@@ -16,6 +16,7 @@ from torch.jit import ScriptModule
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
+from torch.utils.weak import WeakIdKeyDictionary
 
 from dubium.attribution._budget import keep_freed_memory
 from dubium.attribution._gradients import list_modules
@@ -74,11 +75,14 @@ def borrow_networks(
         else:
             networks = as_posterior(posterior)
         check_posterior(networks, kinds)
+        seen, copies = WeakIdKeyDictionary(), False
         for index, network in enumerate(networks):
             check_network(network, index, x, needs_layers=needs_layers)
+            copies |= not isinstance(networks, list) and overwrites(seen, network)
         is_half = x.dtype in (torch.float16, torch.bfloat16)
         x = x.float() if is_half else x.clone() if x.is_inference() else x.detach()
-        borrowed = BorrowedNetworks(networks, is_half, LogitsRequest(x, output, pair, needs_gradients, class_names))
+        request = LogitsRequest(x, output, pair, needs_gradients, class_names)
+        borrowed = BorrowedNetworks(networks, is_half, request, copies=copies)
         try:
             yield borrowed, x
         finally:
@@ -160,6 +164,20 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
         )
 
 
+def overwrites(seen: WeakIdKeyDictionary, network: nn.Module) -> bool:
+    """Whether a posterior has loaded this network's weights into a module that it gave before; `seen` is filled.
+
+    Such networks must be copied: whoever holds two of them holds the last one twice.
+    """
+    answer = network in seen
+    seen[network] = None
+    for tensor in (*network.parameters(), *network.buffers()):
+        if tensor.layout == torch.strided and not tensor.is_inference():  # others have no version
+            version = (tensor._version, tensor.data_ptr())
+            answer |= seen.setdefault(tensor, version) != version
+    return answer
+
+
 def layer_text(index: int, name: str, module: nn.Module) -> str:
     return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
 
@@ -182,12 +200,13 @@ class BorrowedNetworks:
     """A posterior's networks with logits as output and frozen parameters, without what torch.compile wrapped around.
 
     They are copies where autograd cannot work with their weights (made in inference mode), or would overflow (half
-    precision: the copies are in float32).
+    precision: the copies are in float32), or where the posterior overwrites them with the next network's.
     """
 
     posterior: Posterior
     is_half_precision: bool
     request: LogitsRequest
+    copies: bool
     first_passes: FirstPasses = field(default_factory=FirstPasses)
     frozen: list[ref[nn.Parameter]] = field(default_factory=list)
 
@@ -199,7 +218,8 @@ class BorrowedNetworks:
             module: nn.Module = getattr(network, "_orig_mod", network)
             layers = list_modules(module)
             tensors = [tensor for layer in layers for tensor in (*layer._parameters.values(), *layer._buffers.values())]
-            if self.is_half_precision or any(tensor is not None and tensor.is_inference() for tensor in tensors):
+            is_inference = any(tensor is not None and tensor.is_inference() for tensor in tensors)
+            if self.copies or self.is_half_precision or is_inference:
                 module = copy_network(module, index)
                 module = module.float() if self.is_half_precision else module
                 layers = list_modules(module)

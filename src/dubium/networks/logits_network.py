@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import Any
 
 import torch
@@ -140,9 +141,10 @@ class LogitsNetwork(nn.Module):
 
     def check_first_pass(self, x: Tensor) -> Tensor:
         """The logits of x, in a pass during which everything is watched that would make maps silently wrong."""
-        structure = tuple([type(module) for module in list_modules(self.network)])
+        layers = [type(module) for module in list_modules(self.network)]
+        has_own_code = not all(layer.__module__.startswith("torch.nn.") for layer in layers)
+        structure = (*layers, *(plain_attributes(self.network) if has_own_code else ()))
         is_new = structure not in self.first_passes.structures
-        has_own_code = not all(layer.__module__.startswith("torch.nn.") for layer in structure)
         watch = CutWatch(x) if x.requires_grad and has_own_code and is_new else None
         generators = [torch.default_generator, *([torch.cuda.default_generators[x.get_device()]] if x.is_cuda else [])]
         states = [generator.get_state() for generator in generators]
@@ -188,6 +190,13 @@ class LogitsNetwork(nn.Module):
         """Whether the network gives the same logits of x again."""
         if logits_differ(logits, self.logits(x.clone())):
             refuse_random(self.index)
+
+
+def plain_attributes(network: nn.Module) -> list[tuple[str, object]]:
+    """The flags, numbers and words of the user's own modules, by which networks of the same classes may differ."""
+    own = [module for module in list_modules(network) if not type(module).__module__.startswith("torch.nn.")]
+    plain = (bool, int, float, str, NoneType)
+    return [(name, value) for module in own for name, value in vars(module).items() if isinstance(value, plain)]
 
 
 def has_own_layers(network: nn.Module) -> bool:

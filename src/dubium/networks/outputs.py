@@ -8,6 +8,7 @@ from torch import Tensor
 
 from dubium.errors import OptionError, OutputError
 
+PROBABILITIES = "probabilities"
 SIGMOID = "sigmoid"
 OutputChoice = str | int | Callable[[Any], Any] | None
 """None: `logits` if there is one, else the only floating tensor (B, K >= 2). A string: a key or an attribute, or one of
@@ -36,10 +37,9 @@ def take_logits(output: Any, choice: OutputChoice, images: int) -> Any:
         if choice not in parts and not -len(values) <= choice < len(values):
             raise OutputError(f"There is no part {choice} in {describe_output(output)}.")
         return parts[choice] if choice in parts else values[choice]
-    if choice in parts:
-        return parts[choice]
-    if not isinstance(output, Tensor) and hasattr(output, choice):
-        return getattr(output, choice)
+    if choice in parts or (not isinstance(output, Tensor) and hasattr(output, choice)):
+        part = parts[choice] if choice in parts else getattr(output, choice)
+        return log_probabilities(part) if choice == PROBABILITIES and are_probabilities(part) else part
     if choice in CONVERSIONS:
         return CONVERSIONS[choice](find_logits(output, images, least=1))
     if isinstance(output, Tensor) and choice == "logits":
@@ -116,13 +116,20 @@ def log_probabilities(probs: Any) -> Tensor:
         raise OutputError(f"output='probabilities' needs probabilities (B, K), not {describe_output(probs)}.")
     if probs.ndim == 1 or probs.shape[1] == 1:
         probs = torch.stack([1 - probs.flatten(), probs.flatten()], 1)
-    off = (probs.detach().sum(-1) - 1).abs()
-    if bool((probs < 0).any()) or bool((off > 0.01).any()):
+    if not are_probabilities(probs):
+        off = (probs.detach().sum(-1) - 1).abs()
         raise OutputError(
             "output='probabilities' was given, but the networks' outputs are not: some are negative, or a row does "
             f"not sum to 1 (it is off by {float(off.max()):.3g}). Leave output= out if they are logits."
         )
     return torch.log(probs.clamp(min=torch.finfo(probs.dtype).tiny))
+
+
+def are_probabilities(rows: Any) -> bool:
+    """Whether this is a matrix of rows that are not negative and sum to 1, up to rounding."""
+    if not isinstance(rows, Tensor) or rows.ndim != 2:
+        return False
+    return bool((rows >= 0).all()) and bool(((rows.detach().sum(-1) - 1).abs() <= 0.01).all())
 
 
 def sigmoid_pair(logit: Any) -> Tensor:
@@ -132,5 +139,5 @@ def sigmoid_pair(logit: Any) -> Tensor:
     return torch.stack([torch.zeros_like(logit).flatten(), logit.flatten()], 1)
 
 
-CONVERSIONS: dict[str, Callable[[Any], Tensor]] = {"probabilities": log_probabilities, SIGMOID: sigmoid_pair}
+CONVERSIONS: dict[str, Callable[[Any], Tensor]] = {PROBABILITIES: log_probabilities, SIGMOID: sigmoid_pair}
 """Words that `output=` takes for outputs that are not logits."""

@@ -1,0 +1,126 @@
+"""Where terms of attention lie in the image does not depend on how the same attention is written."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.functional import gelu, scaled_dot_product_attention
+
+import dubium
+from dubium.attribution.fullgrad import FullGradPass
+
+TOKENS, HEADS, WIDTH = 64, 4, 8
+SCALINGS = ["queries", "matrix", "division"]
+
+
+class Attention(nn.Module):
+    def __init__(self, scaling):
+        super().__init__()
+        self.scaling = scaling
+        self.embed = nn.Conv2d(3, HEADS * WIDTH, 4, 4)
+        self.qkv, self.out = nn.Linear(HEADS * WIDTH, 3 * HEADS * WIDTH), nn.Linear(HEADS * WIDTH, 5)
+        self.norm = nn.LayerNorm(WIDTH) if scaling == "norm" else nn.Identity()
+        self.dense = nn.Linear(WIDTH, WIDTH) if scaling == "dense" else nn.Identity()
+
+    def forward(self, x):
+        tokens = self.embed(x).flatten(2).transpose(1, 2)
+        shape = (len(x), TOKENS, 3, HEADS, WIDTH)
+        q, k, v = self.qkv(tokens).reshape(shape).permute(2, 0, 3, 1, 4).unbind(0)
+        q = self.dense(self.norm(q * WIDTH**-0.5 if self.scaling == "queries" else q))
+        matrix = q @ k.transpose(-2, -1)
+        matrix = matrix * WIDTH**-0.5 if self.scaling == "matrix" else matrix
+        matrix = matrix / WIDTH**0.5 if self.scaling == "division" else matrix
+        tokens = tokens + (matrix.softmax(-1) @ v).transpose(1, 2).flatten(2)
+        return self.out(tokens.mean(1))
+
+
+def attention(scaling):
+    torch.manual_seed(0)
+    return Attention(scaling).eval()
+
+
+@pytest.fixture
+def x():
+    return torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("scaling", SCALINGS[1:])
+def test_attention_scaled_elsewhere_has_the_same_map(x, scaling):
+    one, other = ([attention(way), attention(way)] for way in (SCALINGS[0], scaling))
+    assert torch.allclose(one[0](x), other[0](x), atol=1e-5)
+    kinds = {"kinds": "total"}
+    expected, maps = (dubium.explain(networks, x, **kinds).maps["total"] for networks in (one, other))
+    assert (maps - expected).abs().sum() < 1e-4 * expected.sum()
+
+
+@pytest.mark.parametrize("scaling", [*SCALINGS, "norm", "dense"])
+def test_terms_of_attention_lie_at_its_tokens(x, scaling):
+    layouts = {tuple(bias.value.shape): bias.layout for bias in FullGradPass(attention(scaling), x).biases}
+    matrix, values = layouts[2, HEADS, TOKENS, TOKENS], layouts[2, HEADS, TOKENS, WIDTH]
+    assert (matrix.axes, matrix.grid) == ((2,), (8, 8))  # the keys'
+    assert (values.axes, values.grid) == ((1,), (8, 8))
+    if scaling == "dense":
+        assert layouts[WIDTH,].grid == (8, 8)
+
+
+class AsManyChannelsAsTokens(nn.Module):
+    """64 tokens of 64 numbers each: shapes alone do not tell which axis is which."""
+
+    def __init__(self, how):
+        super().__init__()
+        self.how, self.embed, self.out = how, nn.Conv2d(3, 64, 4, 4), nn.Linear(64, 5)
+        self.values, self.mix, self.back = nn.Linear(64, 64), nn.Linear(64, 32), nn.Linear(32, 64)
+
+    def forward(self, x):
+        tokens = self.embed(x).flatten(2).transpose(1, 2)
+        if self.how == "mixer":
+            return self.out(tokens.mean(1) + self.back(gelu(self.mix(tokens.mT))).mT.mean(1))
+        values = self.values(tokens)
+        if self.how == "heads":
+            return self.out(
+                scaled_dot_product_attention(tokens[:, None], tokens[:, None], values[:, None])[:, 0].mean(1)
+            )
+        return self.out(((tokens @ tokens.mT).softmax(-1) @ values).mean(1))
+
+
+@pytest.mark.parametrize("how", ["heads", "no heads", "mixer"])
+def test_tokens_are_told_from_as_many_channels(x, how):
+    torch.manual_seed(0)
+    biases = FullGradPass(AsManyChannelsAsTokens(how).eval(), x).biases[2:]  # behind the input and the embedding
+    layouts = [(tuple(bias.value.shape), bias.layout.axes) for bias in biases]
+    expected = {
+        "heads": [((64,), (0,)), ((2, 1, 64, 64), (1,))],
+        "no heads": [((64,), (0,)), ((2, 64, 64), (1,)), ((2, 64, 64), (1,)), ((2, 64, 64), (0,))],
+        "mixer": [],  # where each channel of a mixing layer belongs is not known
+    }
+    assert layouts == expected[how]
+
+
+def test_a_map_with_channels_last_of_a_new_size_stays_a_map():
+    class Merging(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.merge, self.out = nn.Conv2d(3, 6, 2, 2), nn.Linear(24, 6), nn.Linear(6, 5)
+
+        def forward(self, x):
+            rows = self.embed(x).permute(0, 2, 3, 1)
+            parts = [rows[:, i::2, j::2] for i in (0, 1) for j in (0, 1)]
+            return self.out(self.merge(torch.cat(parts, -1)).relu().mean((1, 2)))
+
+    layouts = [bias.layout for bias in FullGradPass(Merging().eval(), torch.rand(2, 3, 16, 16)).biases]
+    assert [layout.axes for layout in layouts] == [(1, 2), (1, 2), (0, 1)]
+
+
+@pytest.mark.parametrize("method", ["ua-backprop", "fullgrad", "grad", "auto"])
+def test_a_network_may_compute_in_double_precision_inside(method):
+    class Precise(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.out = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(256, 3)
+
+        def forward(self, x):
+            return self.out((self.conv(x).relu().double() + 1).to(x.dtype).flatten(1))
+
+    networks, x = [Precise().eval() for _ in range(2)], torch.rand(2, 1, 8, 8)
+    result = dubium.explain(networks, x, method=method, kinds="total")
+    exact = dubium.explain([network.double() for network in networks], x.double(), method=method, kinds="total")
+    assert torch.allclose(result.maps["total"].double(), exact.maps["total"], rtol=1e-3, atol=1e-5)
