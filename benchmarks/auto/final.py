@@ -36,7 +36,7 @@ CUTS: dict[str, dict[str, dict[str, object]]] = {
     "cifar-100": {
         "sanity": {"images": 40, "candidates": 2000},
         "blurring": {"images": 100, "candidates": 2000, "fractions": (0.02,), "step": 1.0},
-        "removal": {"images": 12, "candidates": 2000, "remove": ("mean", "linear")},
+        "removal": {"images": 40, "candidates": 2000, "remove": ("mean", "linear")},
     },
 }
 FEWER: dict[tuple[str, str], tuple[str, ...]] = {("cifar-10", "removal"): METHODS[:4]}  # by dataset and protocol
