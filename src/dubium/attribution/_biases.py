@@ -177,7 +177,7 @@ def leaf_modules(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
         # a forward that was put into the module is not that of its class; mypy does not see that classes are hashable
         base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
         is_linear = base is not None and issubclass(base, (*LINEAR_LAYERS, _BatchNorm))
-        children = [] if is_linear else list(module.children())
+        children = [] if is_linear else [child for child in module._modules.values() if child is not None]
         if not children and (module not in whole or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
             is_ours = type(module) in (Normalise, FixedDropout)  # once more, the latter would have another mask

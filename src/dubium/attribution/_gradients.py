@@ -64,13 +64,13 @@ def split_images(x: Images, target: Target, size: int) -> Iterator[tuple[Images,
 
 
 def list_modules(network: nn.Module) -> list[nn.Module]:
-    """A network and all modules in it, as `network.modules()` in a tenth of the time: names take the rest."""
-    found, waiting = {network: None}, [network]
+    """A network and all modules in it, as `network.modules()` gives them, in less time: names take most of that."""
+    found, waiting = dict[nn.Module, None](), [network]
     while waiting:
-        for child in waiting.pop()._modules.values():
-            if child is not None and child not in found:
-                found[child] = None
-                waiting.append(child)
+        module = waiting.pop()
+        if module not in found:
+            found[module] = None
+            waiting += reversed([child for child in module._modules.values() if child is not None])
     return list(found)
 
 

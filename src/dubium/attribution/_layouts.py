@@ -84,6 +84,9 @@ class Layouts:
 
     def follow(self, name: str, inputs: Sequence[Any], out: Any) -> None:
         """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
+        is_usual = name == CHANNELS and not self.merged and not self.batch_moved and len(out) == self.images
+        if is_usual and out.ndim == 4 and next(iter(self.sizes), None) == out.shape[2:]:
+            return  # a feature map of the latest size: most are
         if self.images > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
             self.follow_batch(name, inputs, out)
         if isinstance(out, Tensor) and out.ndim in (3, 4) and out.shape[-1] == out.shape[-2]:

@@ -122,16 +122,16 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
         )
     tensors: list[Tensor] = []
     modeless = set[nn.Module]()
-    for name, module in network.named_modules():
+    for module in list_modules(network):
         own = [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]
         if any(is_lazy(tensor) for tensor in own):
             raise NetworkStateError(
-                f"Without weights: {layer_text(index, name, module)}. It is a lazy layer that has not seen a batch. "
+                f"Without weights: {layer_text(index, network, module)}. It is a lazy layer that has not seen a batch. "
                 "Pass one batch through the network, or load its weights, first."
             )
         if any(tensor.is_meta for tensor in own):
             raise DeviceError(
-                f"x is on {x.device}, network {index} on meta. Without weights: {layer_text(index, name, module)}. "
+                f"x is on {x.device}, network {index} on meta. Without weights: {layer_text(index, network, module)}. "
                 "Load its weights first."
             )
         tensors += [tensor for tensor in own if tensor.is_floating_point()]
@@ -139,17 +139,18 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
             modeless.update(module.modules())
         if module.training and module not in modeless:
             raise NetworkStateError(
-                f"In training mode: {layer_text(index, name, module)}. Its output is random or depends on the batch. "
-                "Call network.eval() first; for MC dropout, use dubium.posteriors.MCDropout, which fixes the masks."
+                f"In training mode: {layer_text(index, network, module)}. Its output is random or depends on the "
+                "batch. Call network.eval() first; for MC dropout, use dubium.posteriors.MCDropout, which fixes the "
+                "masks."
             )
         if needs_layers and isinstance(module, ScriptModule):
             raise PosteriorTypeError(
-                f"Compiled by torch.jit: {layer_text(index, name, module)}. Its layers cannot be seen. Give the module "
-                "that it was made from."
+                f"Compiled by torch.jit: {layer_text(index, network, module)}. Its layers cannot be seen. Give the "
+                "module that it was made from."
             )
         if isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm) and module.running_mean is None:
             raise NetworkStateError(
-                f"BatchNorm without running statistics: {layer_text(index, name, module)}. It mixes the images of a "
+                f"BatchNorm without running statistics: {layer_text(index, network, module)}. It mixes the images of a "
                 "batch, so that a map would depend on its neighbours. Use track_running_stats=True, or GroupNorm."
             )
     for tensor in tensors:
@@ -178,8 +179,9 @@ def overwrites(seen: WeakIdKeyDictionary, network: nn.Module) -> bool:
     return answer
 
 
-def layer_text(index: int, name: str, module: nn.Module) -> str:
-    return f"network {index}" + (f", layer {name!r} ({type(module).__name__})" if name else "")
+def layer_text(index: int, network: nn.Module, layer: nn.Module) -> str:
+    name = next(name for name, module in network.named_modules() if module is layer)
+    return f"network {index}" + (f", layer {name!r} ({type(layer).__name__})" if name else "")
 
 
 def copy_network(network: nn.Module, index: int) -> nn.Module:
