@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 import dubium
 from dubium import class_sampling, errors
 from dubium.attribution import Context
-from dubium.class_sampling import MARGIN, PILOT, TOLERANCE, class_weights, count_points, enough_classes, start_offsets
+from dubium.class_sampling import (
+    SAFETY_FACTOR,
+    PILOT,
+    TOLERANCE,
+    class_weights,
+    count_points,
+    enough_classes,
+    start_offsets,
+)
 from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share
 from tests.networks import Awkward, ensemble, images, small_cnn
@@ -285,7 +293,7 @@ def test_enough_classes_solves_for_the_tolerance():
         difference = (first - second).abs().sum()
 
         def error(n, difference=difference):
-            return MARGIN * difference * ((1 / n - 1 / 1000) / (1 / PILOT - 1 / 1000)) ** 0.5
+            return SAFETY_FACTOR * difference * ((1 / n - 1 / 1000) / (1 / PILOT - 1 / 1000)) ** 0.5
 
         assert error(n) <= TOLERANCE + 1e-12
         assert n == PILOT or error(n - 1) > TOLERANCE

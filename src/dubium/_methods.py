@@ -50,7 +50,7 @@ class MethodResult(NamedTuple):
 class UABackpropMethod:
     """UA-Backprop: shares of the uncertainty on each network's logits weight the relevance maps of these logits."""
 
-    relevance: ConfiguredAttributor
+    relevance_method: ConfiguredAttributor
     relevance_argument: object  # as the user named it
     options: UABackpropOptions
     uses_fullgrad: bool
@@ -60,14 +60,14 @@ class UABackpropMethod:
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> MethodResult:
         if x[:1].nbytes > LARGE_IMAGE:
             check_gradients(networks, x, context.memory)
-        explained = LogProbNetworks(networks) if self.options.of == "log-probs" else networks
-        relevance_class = self.relevance.fast_relevance or RelevanceByCalls
-        relevance = relevance_class(self.relevance, explained, x, context)
+        explained_networks = LogProbNetworks(networks) if self.options.of == "log-probs" else networks
+        relevance_class = self.relevance_method.fast_relevance or RelevanceByCalls
+        relevance = relevance_class(self.relevance_method, explained_networks, x, context)
         options = self.options
         if options.tau1 == "auto":
             options = options.resolve_tau1(relevance.logits.shape[-1], x.shape[1])
         maps, extras = ua_backprop(relevance, x, kinds, options, context)
-        described = {"relevance": self.relevance_argument, **vars(options), **self.relevance.options}
+        described = {"relevance": self.relevance_argument, **vars(options), **self.relevance_method.options}
         if options.of == "logits":
             del described["of"]  # results of earlier versions have the same description
         return MethodResult(relevance.logits, maps, extras, described)
@@ -188,10 +188,10 @@ def find_method(
     name_and_function = find_attributor(method)
     if name_and_function is None:
         raise UnknownNameError(unknown(noun, method, known))
-    return describe_attributor(*name_and_function)
+    return make_attributor(*name_and_function)
 
 
-def describe_attributor(name: str, function: Attributor, **fields: Any) -> ConfiguredAttributor:
+def make_attributor(name: str, function: Attributor, **fields: Any) -> ConfiguredAttributor:
     """An attributor with its options' defaults, and whether it takes a context."""
     takes_context = CONTEXT in inspect.signature(function).parameters
     return ConfiguredAttributor(name, function, default_options(function), takes_context, **fields)
@@ -215,7 +215,7 @@ def check_options(name: str, known: Mapping[str, Any], user_options: Mapping[str
 
 
 BUILTINS: dict[str, ConfiguredAttributor] = {
-    name: describe_attributor(
+    name: make_attributor(
         name, function, fast_relevance=FAST_RELEVANCES.get(name), is_builtin=True, is_scaled=name in SCALED
     )
     for name, function in ATTRIBUTORS.items()

@@ -23,13 +23,13 @@ from dubium.errors import (
 from dubium.types import KINDS, Kind
 
 BYTES_FROM = 20  # a larger value is neither in [0, 1] nor in an image with mean 0 and standard deviation 1
-MARGIN = 100  # between logits: no loss asks for as much
+LOGIT_MARGIN = 100  # between logits: no loss asks for as much
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
 KNOWN_SUFFIXES = (
     ".safetensors", ".npz", ".npy", ".pt", ".pth", ".pkl", ".json", ".csv", ".parquet", ".h5", ".mat", ".zip", ".txt",
     ".png", ".jpg", ".jpeg", ".pdf", ".svg", ".html",
 )  # fmt: skip
-"""Of files that people know by their ends."""
+"""Suffixes that people take for a kind of file."""
 
 
 def check_images(x: object) -> None:
@@ -86,11 +86,11 @@ def warn_of_bytes(x: Tensor, logits: Tensor) -> None:
     if len(x) == 0 or not (x.min() >= 0 and BYTES_FROM < x.max() <= 255):
         return
     best, second = logits.topk(2, -1).values.unbind(-1)
-    if (best - second).median() > MARGIN:
+    if (best - second).median() > LOGIT_MARGIN:
         warn_user(
             f"x has values from {float(x.min()):g} to {float(x.max()):g}, and the networks' logits are huge: in half "
-            f"of the predictions the likeliest class is ahead by more than {MARGIN}. Were the networks trained with "
-            "images from 0 to 1? Then give x / 255."
+            f"of the predictions the likeliest class is ahead by more than {LOGIT_MARGIN}. Were the networks trained "
+            "with images from 0 to 1? Then give x / 255."
         )
 
 

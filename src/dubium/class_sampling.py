@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 TOLERANCE = 0.25  # of `classes="auto"`: the relative L1 error aimed at
-MARGIN = 1.2  # small draws differ a little less than the law says: two maps cannot be further apart than 2
+SAFETY_FACTOR = 1.2  # small draws differ a little less than the law says: two maps cannot be further apart than 2
 PILOT = 5  # classes in each of the two draws that `classes="auto"` compares
 FEW = 4 * PILOT  # so few classes are all traced by `classes="auto"`: comparing draws would not pay
 TINY = 1e-300
@@ -79,8 +79,8 @@ def class_weights(
 def points_per_mass(
     common: Float[Tensor, "S B K"], rest: Float[Tensor, "S B 1"], count: Int[Tensor, "B 1"]
 ) -> Float[Tensor, "S B 1"]:
-    """Points per unit of mass, of `count` points in all, after each class that would get more than one point has been
-    set aside with exactly one."""
+    """Points per unit of mass, of `count` points in all, once every class worth more than one point is set aside with
+    exactly one."""
     largest = common.sort(-1, descending=True).values
     left = largest.flip(-1).cumsum(-1).flip(-1) + rest  # mass of a class and all that are no larger
     apart = ((count - torch.arange(common.shape[-1], device=common.device)) * largest > left).sum(-1, keepdim=True)
@@ -108,5 +108,5 @@ def enough_classes(pilot: Float[Tensor, "B 2 H W"], classes: int) -> Int[Tensor,
     """
     pilot = pilot.double().flatten(2)
     difference = (pilot[:, 0] - pilot[:, 1]).abs().sum(-1) / pilot.mean(1).sum(-1).clamp(min=TINY)
-    shrinks = (TOLERANCE / (MARGIN * difference)) ** 2 * (1 / PILOT - 1 / classes)
+    shrinks = (TOLERANCE / (SAFETY_FACTOR * difference)) ** 2 * (1 / PILOT - 1 / classes)
     return (1 / (shrinks + 1 / classes)).ceil().long().clamp(min(PILOT, classes), classes).cpu()

@@ -80,6 +80,6 @@ def carry_to_pixels(
     return maps
 
 
-def pixel_softmax(relevance: Tensor, tau2: float) -> Tensor:
+def pixel_softmax(relevance_maps: Tensor, tau2: float) -> Tensor:
     """Non-negative maps (..., H, W) that sum to 1: the sharper, the smaller tau2."""
-    return (relevance / tau2).flatten(-2).softmax(-1).view_as(relevance)
+    return (relevance_maps / tau2).flatten(-2).softmax(-1).view_as(relevance_maps)

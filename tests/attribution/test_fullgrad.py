@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 import dubium
 from dubium.attribution import Context, fullgrad
-from dubium.attribution._fullgrad_terms import as_maps
+from dubium.attribution._fullgrad_terms import to_grid
 from dubium.attribution._layouts import CHANNELS_FIRST, CHANNELS_LAST, Layouts
 from dubium.attribution.fullgrad import FullGradPass
 from dubium.models import Normalized, cifar_resnet, cnn, resnet18
@@ -348,7 +348,7 @@ def test_a_term_on_tokens_lies_where_its_patch_is():
     layout = Layouts(2, sizes={(3, 4): None}).find(torch.zeros(2, 13, 8))
     gradient = torch.zeros(1, 1, 2, 13, 8)
     gradient[0, 0, 1, 1 + 4 * 2 + 3, 5] = 1  # row 2, column 3
-    assert as_maps(gradient, layout)[0, 1, :, :, 0].sum(-1).nonzero().tolist() == [[2, 3]]
+    assert to_grid(gradient, layout)[0, 1, :, :, 0].sum(-1).nonzero().tolist() == [[2, 3]]
 
 
 def test_a_users_own_activation_module_is_seen():
@@ -473,6 +473,6 @@ def test_modules_that_permute_are_followed():
     """A convolution behind them has its channels first, and a dense layer between them last."""
     network = ODD["modules that permute"]().eval().requires_grad_(False)
     biases = FullGradPass(network, torch.rand(2, 3, 16, 16), only_spatial=True).biases
-    layouts = [bias.layout for bias in biases if not bias.implicit]
+    layouts = [bias.layout for bias in biases if not bias.is_full_size]
     block = [CHANNELS_FIRST, CHANNELS_LAST, CHANNELS_LAST]  # a convolution, two dense layers
     assert layouts == [CHANNELS_FIRST, *block, *block, CHANNELS_FIRST]

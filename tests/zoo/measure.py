@@ -14,7 +14,7 @@ import dubium
 from dubium.attribution import grad, input_grad
 from dubium.attribution._biases import Bias
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.attribution._fullgrad_terms import as_maps
+from dubium.attribution._fullgrad_terms import to_grid
 from dubium.attribution._target import ALL_LOGITS
 from dubium.attribution.fullgrad import FullGradPass, bias_terms
 from dubium.networks.borrow import borrow_networks
@@ -117,11 +117,11 @@ def placed_share(network: nn.Module, x: Tensor) -> float:
 def absolute_sums(bias: Bias, gradient: Tensor) -> Tensor:
     """Sums of the absolute numbers of a term: of those that have a place in the image, and of all."""
     value = bias.value
-    if not bias.implicit:
-        axis = gradient.ndim - 1 if bias.channels == -1 else 3
+    if not bias.is_full_size:
+        axis = gradient.ndim - 1 if bias.channel_axis == -1 else 3
         value = value.view(len(value), *[1] * (axis - 2), -1, *[1] * (gradient.ndim - 1 - axis))
     term = (gradient * value).abs()
-    placed = term.new_zeros(()) if bias.layout is None else as_maps(term, bias.layout).sum()
+    placed = term.new_zeros(()) if bias.layout is None else to_grid(term, bias.layout).sum()
     return torch.stack([placed, term.sum()])
 
 

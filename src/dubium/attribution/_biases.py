@@ -31,10 +31,10 @@ from dubium.types import Images
 class Bias:
     """A bias, at one execution of one layer or operation."""
 
-    value: Tensor  # one number a channel, or as large as the output where it is implicit; of several networks, stacked
-    channels: int  # the axis of the channels in the output
+    value: Tensor  # one number a channel, or as large as the output; of several networks, stacked
+    channel_axis: int  # the axis of the channels in the output
     layout: Layout | None  # where its numbers lie in the image, if they have a place there
-    implicit: bool
+    is_full_size: bool  # as large as the output: of the input, and where it is implicit
 
 
 class NormaliseCall(NamedTuple):
@@ -60,14 +60,16 @@ class RecordedBiases:
     def is_wanted(self, out: Tensor) -> bool:
         return not self.only_spatial or self.layouts.find(out) is not None
 
-    def add(self, out: Tensor, value: Tensor, *, last: bool = False) -> None:
+    def add(self, out: Tensor, value: Tensor, *, channels_last: bool = False) -> None:
         """A bias that acts at a tensor of the graph: of its channels, or of its shape."""
-        if last and out.ndim == 4:
+        if channels_last and out.ndim == 4:
             self.layouts.channels_last[id(out)] = out
         if out.requires_grad:
-            layout, implicit = self.layouts.find(out), value.shape == out.shape
+            layout, is_full_size = self.layouts.find(out), value.shape == out.shape
             if layout is not None or not self.only_spatial:
-                self.terms.append((get_gradient_edge(out), Bias(value, -1 if last else 1, layout, implicit)))
+                self.terms.append(
+                    (get_gradient_edge(out), Bias(value, -1 if channels_last else 1, layout, is_full_size))
+                )
 
     def add_known(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """A hook after layers whose bias is a parameter, or follows from some, or is none."""
@@ -83,7 +85,7 @@ class RecordedBiases:
                 if isinstance(value, Tensor) and not value.requires_grad:  # one that the image gives is an input
                     has_batch = dense or isinstance(layer, _BatchNorm) or out.ndim == layer.weight.ndim
                     value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
-                    self.add(out, value.detach(), last=dense)
+                    self.add(out, value.detach(), channels_last=dense)
 
     def terms_with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
         """All biases, after the input, which counts as one.
@@ -163,22 +165,22 @@ def leaf_modules(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     compute anything outside of them.
 
     They are linear layers and BatchNorm of torch.nn, and modules without children, in order. A known bias is a
-    parameter, follows from parameters, or is zero. The network itself is not among them, nor what a wrapper hands the
-    images to, or nothing would be seen of one that is written with functions alone. What is inside a convolution (a
+    parameter, follows from parameters, or is zero. The network itself is not among them, nor is a network inside a
+    wrapper: if it were written with functions alone, nothing inside would be recorded. What is inside a convolution (a
     weight's parametrization) is no layer. A Sequential computes nothing between its layers.
     """
     leaves: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
-    has_operations, waiting, seen, whole = False, [network], {network}, {network}
+    has_operations, waiting, seen, opened = False, [network], {network}, {network}
     while waiting:
         module = waiting.pop()
-        whole.update(inner_networks(module) if module in whole else ())
+        opened.update(inner_networks(module) if module in opened else ())
         has_operations = has_operations or bool(module._forward_hooks or module._forward_pre_hooks)  # a user's
         # a forward that was put into the module is not that of its class; mypy does not see that classes are hashable
         base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
         is_linear = base is not None and issubclass(base, (*LINEAR_LAYERS, _BatchNorm))
         children = [] if is_linear else [child for child in module._modules.values() if child is not None]
-        if not children and (module not in whole or base is not None):
+        if not children and (module not in opened or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
             is_ours = type(module) in (Normalise, FixedDropout)  # once more, the latter would have another mask
             leaves[module] = is_linear or is_homogeneous or is_ours

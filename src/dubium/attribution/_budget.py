@@ -56,14 +56,14 @@ class Cost(NamedTuple):
     targets: int
     per_image: int
     per_row: int
-    least: int = 0  # of the smallest chunk
+    smallest_chunk: int = 0
     image_shape: tuple[int, ...] = ()
 
-    def chunks(self, images: int, memory: int) -> tuple[int, int]:
+    def chunk_sizes(self, images: int, memory: int) -> tuple[int, int]:
         """Images and targets at a time: the largest chunk that fits, targets before images, since they share a forward
         pass; then made smaller until all chunks have about the same size."""
-        if self.least > max(memory, NEGLIGIBLE):
-            refuse_memory(self.least, memory, self.image_shape)
+        if self.smallest_chunk > max(memory, NEGLIGIBLE):
+            refuse_memory(self.smallest_chunk, memory, self.image_shape)
         limit = min(memory // 2, max(CACHE_BYTES, FAST_ROWS * self.per_row))
         targets = max(1, min(self.targets, limit // self.per_row))
         at_once = max(1, min(images, limit // (targets * self.per_row), memory // 2 // self.per_image))

@@ -17,7 +17,9 @@ from dubium.types import Images, Posterior
 
 LEAF = "torch::autograd::AccumulateGrad"
 MISSING = 1e-3  # of a logit: what FullGrad may miss without a word
-ROUNDING = 64  # times the machine's precision, of the sum of all absolute terms: what they may miss by rounding alone
+SUM_ROUNDING = (
+    64  # times the machine's precision, of the sum of all absolute terms: what they may miss by rounding alone
+)
 LOGITS = 3  # of the first image: what is measured; each costs every explanation time
 
 
@@ -38,11 +40,11 @@ def warn_if_incomplete(
     for index, network in enumerate(networks if others and len(x) else ()):
         if index not in others:
             continue
-        recorded = FullGradPass(network, x[:1], only_spatial=False)
-        classes = recorded.output.shape[1]
+        forward_pass = FullGradPass(network, x[:1], only_spatial=False)
+        classes = forward_pass.output.shape[1]
         target = LogitTarget(torch.arange(0, classes, max(1, classes // LOGITS), device=x.device)[:LOGITS])
-        gap = relative_gap(recorded, target, memory).median()
-        if gap > MISSING and gap > rounding_gap(recorded, target, memory):
+        gap = relative_gap(forward_pass, target, memory).median()
+        if gap > MISSING and gap > rounding_gap(forward_pass, target, memory):
             layer = find_unseen(network, x[:1])
             warn_user(
                 f"FullGrad misses {gap:.1%} of the logits of network {index}: something in its forward pass cannot be "
@@ -54,11 +56,11 @@ def warn_if_incomplete(
             return
 
 
-def rounding_gap(recorded: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, ""]:
+def rounding_gap(forward_pass: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, ""]:
     """The relative gap that rounding may make between logits and the sum of all terms."""
-    sizes = sum_terms(recorded, target, lambda *term: term_product(*term).abs().flatten(2).sum(2), memory)
-    logits = target(recorded.output.detach())
-    return ROUNDING * torch.finfo(logits.dtype).eps * (sizes / logits.abs().clamp(min=1)).median()
+    sizes = sum_terms(forward_pass, target, lambda *term: term_product(*term).abs().flatten(2).sum(2), memory)
+    logits = target(forward_pass.output.detach())
+    return SUM_ROUNDING * torch.finfo(logits.dtype).eps * (sizes / logits.abs().clamp(min=1)).median()
 
 
 def fullgrad_gap(network: nn.Module, x: Images, *, memory: int = DEFAULT_MEMORY) -> Float[Tensor, "B K"]:
@@ -67,18 +69,18 @@ def fullgrad_gap(network: nn.Module, x: Images, *, memory: int = DEFAULT_MEMORY)
     Image by image: then every term is that image's, whatever the network does to the batch.
     """
     passes = (FullGradPass(network, image[None], only_spatial=False) for image in x)
-    return torch.cat([relative_gap(recorded, ALL_LOGITS, memory) for recorded in passes])
+    return torch.cat([relative_gap(forward_pass, ALL_LOGITS, memory) for forward_pass in passes])
 
 
-def relative_gap(recorded: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, "1 T"]:
+def relative_gap(forward_pass: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, "1 T"]:
     """|logit - sum of terms| / max(1, |logit|), of one image."""
-    logits = target(recorded.output.detach())
-    return (logits - sum_terms(recorded, target, term_sum, memory)).abs() / logits.abs().clamp(min=1)
+    logits = target(forward_pass.output.detach())
+    return (logits - sum_terms(forward_pass, target, term_sum, memory)).abs() / logits.abs().clamp(min=1)
 
 
 def sum_terms(
-    recorded: FullGradPass, target: LogitTarget, reduction: Callable[[Bias, Tensor], Tensor], memory: int
+    forward_pass: FullGradPass, target: LogitTarget, reduction: Callable[[Bias, Tensor], Tensor], memory: int
 ) -> Float[Tensor, " T"]:
     """The sum of what a reduction (t, S) makes of each term, of one image."""
-    chunks = bias_terms([recorded], target, reduction, memory)
+    chunks = bias_terms([forward_pass], target, reduction, memory)
     return torch.cat([torch.stack([*terms]).sum(0)[:, 0] for terms in chunks])

@@ -62,7 +62,7 @@ def counterfactuals(
     vae, codes = encode_images(vae, x, context.memory)
     cost = measure_cost(DecodedNetwork(vae, network), codes, target)._replace(image_shape=tuple(x.shape[1:]))
     per_image = cost.targets * search.starts
-    rows_at_once, _ = cost._replace(targets=1).chunks(len(x) * per_image, context.memory)
+    rows_at_once, _ = cost._replace(targets=1).chunk_sizes(len(x) * per_image, context.memory)
     shifts = start_shifts(codes, search, context.seed)
     lowest, ends = list[Tensor](), list[Tensor]()
     for index in torch.arange(len(x) * per_image, device=x.device).split(rows_at_once):

@@ -26,8 +26,8 @@ def term_sum(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
 def term_product(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S ..."]:
     """The numbers of a term, with a sign: gradient times bias."""
     value = bias.value
-    if not bias.implicit:
-        gradient = gradient if bias.channels == -1 else gradient.movedim(3, -1)
+    if not bias.is_full_size:
+        gradient = gradient if bias.channel_axis == -1 else gradient.movedim(3, -1)
         value = value.view(len(value), *[1] * (gradient.ndim - 3), -1)
     product = gradient.conj() * value if gradient.is_complex() else gradient * value
     return product.real
@@ -44,26 +44,26 @@ def rescaled_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
     Its numbers are not rescaled one by one: their channel sum is `(sum - C lo) / (hi - lo + eps)`.
     """
     term = absolute_term(bias, gradient)
-    whole, high = term.sum(-1), extreme_value(term, torch.amax)
+    channel_sum, high = term.sum(-1), extreme_value(term, torch.amax)
     # most terms have a 0 in their first two rows (a feature that is off): then low is 0, and the minimum over all
     # is not needed; on a GPU, asking would wait for the device
     if not term.is_cpu or extreme_value(term[:, :, :2], torch.amin).any():
         low = extreme_value(term, torch.amin)
-        whole, high = whole - term.shape[-1] * low, high - low
-    return (whole / (high + EPS)).movedim(4, 1)
+        channel_sum, high = channel_sum - term.shape[-1] * low, high - low
+    return (channel_sum / (high + EPS)).movedim(4, 1)
 
 
 def absolute_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
     """The absolute product of gradient and bias, channels last."""
     assert bias.layout is not None, "only biases that have a place in the image make maps"
-    if bias.implicit:
-        return as_maps(gradient * bias.value, bias.layout).abs().contiguous()
-    rows = as_maps(gradient, bias.layout).contiguous()
+    if bias.is_full_size:
+        return to_grid(gradient * bias.value, bias.layout).abs().contiguous()
+    rows = to_grid(gradient, bias.layout).contiguous()
     by_row = bias.value.flatten().expand(rows.shape[3], -1).flatten()  # one long inner loop instead of many short ones
     return (rows.flatten(3) * by_row).abs_().view_as(rows)
 
 
-def as_maps(gradient: Tensor, layout: Layout) -> Float[Tensor, "t B h w S C"]:
+def to_grid(gradient: Tensor, layout: Layout) -> Float[Tensor, "t B h w S C"]:
     """A gradient (t, S, B, ...), channels last; tokens without a place in the image are left out."""
     if layout.merged:
         gradient = gradient.squeeze(2).unflatten(2, (layout.merged, -1))

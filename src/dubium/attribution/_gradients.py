@@ -124,7 +124,7 @@ def reduced_gradients(
     eye = torch.eye(targets, dtype=scores[0].dtype, device=scores[0].device)
     cotangents = eye[:, None, None].expand(-1, len(scores), images, -1)
     per_row = ROW_FEATURES * len(scores) * backward.largest_output * scores[0].element_size()
-    _, targets_at_once = Cost(targets, per_image=1, per_row=per_row).chunks(1, memory)
+    _, targets_at_once = Cost(targets, per_image=1, per_row=per_row).chunk_sizes(1, memory)
     for chunk in cotangents.split(targets_at_once):
         yield backward(chunk)
 
@@ -151,7 +151,7 @@ class Backward:
                 signatures.add(graph_signature(graphs[-1], edges))
         if len(signatures) > 1:
             raise DifferentGraphsError
-        self.output, self.wanted, self.reductions = get_gradient_edge(outputs[0]), wanted[0], reductions
+        self.output_edge, self.wanted, self.reductions = get_gradient_edge(outputs[0]), wanted[0], reductions
         self.wanted_at: dict[Node, list[int]] = defaultdict(list)
         for index, edge in enumerate(self.wanted):
             self.wanted_at[edge.node].append(index)
@@ -175,7 +175,7 @@ class Backward:
     def __call__(self, cotangents: Tensor) -> list[Tensor]:
         """The reduced gradients at all places, from cotangents (T, S, *shape of the output)."""
         at: dict[Node, Gradients] = defaultdict(dict)
-        at[self.output.node][self.output.output_nr] = cotangents
+        at[self.output_edge.node][self.output_edge.output_nr] = cotangents
         reduced: dict[int, Tensor] = {}
         with nullcontext() if self.has_rules else silence_fallback_warnings():
             for nodes, rule in self.rules:

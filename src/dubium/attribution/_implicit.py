@@ -15,7 +15,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 if TYPE_CHECKING:
     from dubium.attribution._biases import RecordedBiases
 
-ROUNDING = 64  # times the machine's precision: a bias below this is that of a homogeneous function
+BIAS_ROUNDING = 64  # times the machine's precision: a bias below this is that of a homogeneous function
 
 
 class NoForwardModeError(NotImplementedError):
@@ -76,7 +76,7 @@ def significant_bias(value: Tensor, product: Tensor | None) -> Tensor | None:
         return None
     bias = replace_infinity(value - product if product is not None else value)  # from infinity comes no gradient
     scale = replace_infinity(value).abs().amax()
-    return bias if bias.abs().amax() > ROUNDING * torch.finfo(bias.dtype).eps * scale else None
+    return bias if bias.abs().amax() > BIAS_ROUNDING * torch.finfo(bias.dtype).eps * scale else None
 
 
 def is_continuous(value: Tensor) -> bool:
@@ -129,9 +129,10 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 
 
 def separate_outputs(out: Any) -> Any:
-    """Several outputs as views, one as it is: an output may be on another's way, as an LSTM's cell is on its state's.
+    """Several outputs as views, one as it is.
 
-    Gradients at the views come from what follows alone.
+    One may be computed from another, as an LSTM's state is from its cell. The gradient at a view counts only what comes
+    after it.
     """
     if sum(value.requires_grad for value in flatten_tensors(out)) < 2:
         return out
@@ -151,7 +152,7 @@ def layer_state(layer: nn.Module) -> dict[str, Any]:
 def call_copy(layer: nn.Module, parameters: dict[str, Any], state: dict[str, Any], args: Any, kwargs: Any) -> Any:
     """What the forward of the same layer, without hooks, returns and keeps, if it has another state.
 
-    What it keeps that does not depend on the image is empty.
+    Kept tensors that do not depend on the image are returned empty.
     """
     twin = object.__new__(type(layer))
     own = {name: copy(value) if isinstance(value, set) else value for name, value in state.items()}
@@ -210,5 +211,7 @@ class ImplicitBiases:
         terms = [*zip(outputs, biases, strict=False), *((view, -view.detach()) for view in views)]
         for value, bias in terms:
             if bias is not None:
-                self.recorded.add(value, bias, last=norms_last or id(value) in self.recorded.layouts.channels_last)
+                self.recorded.add(
+                    value, bias, channels_last=norms_last or id(value) in self.recorded.layouts.channels_last
+                )
         return out

@@ -57,14 +57,14 @@ def copy_without_values(network: nn.Module) -> nn.Module:
 def images_per_pass(network: nn.Module, x: Images, target: Target | None, memory: int) -> int:
     """Images whose pass, with all targets' gradients, keeps to memory and cache.
 
-    Few small images are not measured: by FIRST_PASS_FACTOR they take a 64th of the memory, which a WideResNet
-    exceeds ten times: it still fits.
+    A few small images are not measured. By FIRST_PASS_FACTOR they take 1/64 of the memory; a WideResNet, which takes
+    ten times as much, still fits.
     """
     networks = len(network.networks) if isinstance(network, Stack) else 1
     is_few = len(x) <= FEW_IMAGES and networks * FIRST_PASS_FACTOR * x.nbytes <= memory // UNMEASURED_DIVISOR
     if x[:1].nbytes <= LARGE_IMAGE and (is_few or len(x) == 1):
         return max(1, len(x))
-    return measure_cost(network, x, target).chunks(len(x), memory)[0]
+    return measure_cost(network, x, target).chunk_sizes(len(x), memory)[0]
 
 
 def forward_batch_size(network: nn.Module, x: Images, memory: int) -> int:
@@ -74,10 +74,10 @@ def forward_batch_size(network: nn.Module, x: Images, memory: int) -> int:
     return min(FORWARD_IMAGES, max(1, memory // (FEATURE_FACTOR * x[0].nbytes)))
 
 
-def effect_images(network: nn.Module, x: Images, effects: int, memory: int) -> tuple[int, int]:
+def effect_chunk(network: nn.Module, x: Images, effects: int, memory: int) -> tuple[int, int]:
     """Images at a time, where each keeps so many effects of its own size, and the bytes left for their gradients."""
     kept = 2 * effects * x[0].nbytes
-    gradients = measure_cost(network, x).least if x[:1].nbytes > LARGE_IMAGE else 0
+    gradients = measure_cost(network, x).smallest_chunk if x[:1].nbytes > LARGE_IMAGE else 0
     if kept + gradients > max(memory, NEGLIGIBLE):
         refuse_memory(kept + gradients, memory, x.shape[1:])
     images = max(1, min(len(x), memory // (2 * kept), (memory - gradients) // kept))

@@ -16,10 +16,10 @@ from dubium.errors import OptionError, lookup
 from dubium.types import Images, Maps, Target
 
 Points = Callable[[slice, Int[Tensor, " n"]], tuple[Float[Tensor, "n b C H W"], Tensor | None]]
-"""Which images and which steps -> one point per step and image, and how the path goes on there if the summand asks."""
+"""(images, steps) -> the points, one per step and image, and the direction of the path there, or None."""
 
 Summand = Callable[[Float[Tensor, "n b T C H W"], Any, Int[Tensor, " n"]], Tensor]
-"""Gradients at some points, how the path goes on there, and steps -> what is summed over the steps, (b, T, ...)."""
+"""(gradients at the points, directions, steps) -> what is summed over the steps, (b, T, ...)."""
 
 Start = str | Tensor | Sequence[Tensor]
 STARTS: dict[str, Callable[[Images], list[Images]]] = {
@@ -37,7 +37,7 @@ def sum_along_path(
 
     Some images and some steps are taken at a time, as many as memory and cache allow.
     """
-    at_once, _ = measure_cost(network, x, target).chunks(len(x) * steps, context.memory)
+    at_once, _ = measure_cost(network, x, target).chunk_sizes(len(x) * steps, context.memory)
     image_count = max(1, min(len(x), at_once // steps))
     step_count = max(1, min(steps, at_once // image_count))
     sums: list[Tensor] = []
@@ -45,14 +45,14 @@ def sum_along_path(
         images = slice(first, min(len(x), first + image_count))
         numbers = torch.arange(images.start, images.stop, device=x.device)
         total: Tensor | None = None
-        for some in torch.arange(steps, device=x.device).split(step_count):
-            there, course = points(images, some)
-            point_target = target_for_images(target, numbers.repeat(len(some)))
+        for step_numbers in torch.arange(steps, device=x.device).split(step_count):
+            there, direction = points(images, step_numbers)
+            point_target = target_for_images(target, numbers.repeat(len(step_numbers)))
             leaf, scores = forward_with_graph(network, there.flatten(0, 1), point_target)
             gradients = torch.cat([chunk for (chunk,) in gradients_at(scores, [leaf], context.memory)])
-            part = summand(gradients.view(-1, *there.shape).movedim(0, 2), course, some)
+            part = summand(gradients.view(-1, *there.shape).movedim(0, 2), direction, step_numbers)
             total = part if total is None else total.add_(part)
-            context.progress(first * steps + len(numbers) * (int(some[-1]) + 1), len(x) * steps)
+            context.progress(first * steps + len(numbers) * (int(step_numbers[-1]) + 1), len(x) * steps)
         assert total is not None
         sums.append(total)
     return torch.cat(sums)
@@ -64,8 +64,8 @@ def integrate_line(
     """Integrated gradients from `start` (one image, or one per image of x) to x, by the midpoint rule."""
     start = start.expand_as(x)
 
-    def points(images: slice, some: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n b C H W"], None]:
-        return start[images] + ((some + 0.5) / steps).to(x).view(-1, 1, 1, 1, 1) * (x[images] - start[images]), None
+    def points(images: slice, numbers: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n b C H W"], None]:
+        return start[images] + ((numbers + 0.5) / steps).to(x).view(-1, 1, 1, 1, 1) * (x[images] - start[images]), None
 
     def sum_gradients(gradients: Float[Tensor, "n b T C H W"], *_: object) -> Float[Tensor, "b T C H W"]:
         return gradients.sum(0)

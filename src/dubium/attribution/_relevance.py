@@ -136,14 +136,14 @@ def class_targets(weights: Float[Tensor, "kinds B K"], max_maps: int) -> Iterato
             yield LogitTarget(class_ids[0] if images == 1 else class_ids)
 
 
-def predict_logits(networks: Posterior, x: Images, memory: int, *, known: Sequence[Tensor] = ()) -> Logits:
+def predict_logits(networks: Posterior, x: Images, memory: int, *, logits_so_far: Sequence[Tensor] = ()) -> Logits:
     """Logits (S, B, K) of all networks: of as many as they say, of the same classes, and finite.
 
-    Those of the first `len(known)` networks are taken from `known`.
+    Those of the first `len(logits_so_far)` networks are taken from `logits_so_far`.
     """
     images = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
-    by_network = [*known]
-    for network in islice(networks, len(known), None) if len(known) < len(networks) else ():
+    by_network = [*logits_so_far]
+    for network in islice(networks, len(logits_so_far), None) if len(logits_so_far) < len(networks) else ():
         size = forward_batch_size(network, images, memory)
         by_network.append(torch.cat([network(some.clone()) for some in images.split(size)]))
     class_counts = [each.shape[1] for each in by_network]

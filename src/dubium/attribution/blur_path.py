@@ -23,7 +23,7 @@ from dubium.checks import check_number
 from dubium.shares import UncertaintyTarget
 from dubium.types import Attribution, Images, Kind, Maps, Target
 
-TERMS: tuple[Kind, ...] = ("aleatoric", "epistemic")
+PARTS_OF_TOTAL: tuple[Kind, ...] = ("aleatoric", "epistemic")
 """The kinds that are followed along the paths; total is their sum."""
 
 Lines = Float[Tensor, "B lines T H W"]
@@ -51,7 +51,7 @@ def blur_path(
     if net != 0:
         check_number("net", net)
     if isinstance(target, UncertaintyTarget):
-        terms = tuple(kind for kind in TERMS if kind in target.kinds or "total" in target.kinds)
+        terms = tuple(kind for kind in PARTS_OF_TOTAL if kind in target.kinds or "total" in target.kinds)
         lines = blur_lines(network, x, UncertaintyTarget(terms), passes, context)
         lines = sum_of_terms(lines, terms, target.kinds)
     else:
@@ -64,16 +64,18 @@ def blur_lines(network: nn.Module, x: Images, target: Target, passes: int, conte
     check_number("passes", passes, whole=True)
     line, place, weight = points_on_lines(passes, x)
 
-    def points(images: slice, some: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n b C H W"], Float[Tensor, "n b C H W"]]:
-        detail = (x[images] - blurred_copies(x[images]))[line[some]]  # what the blur of each point's line takes
-        return x[images] - (1 - place[some]).view(-1, 1, 1, 1, 1) * detail, detail
+    def points(
+        images: slice, steps: Int[Tensor, " n"]
+    ) -> tuple[Float[Tensor, "n b C H W"], Float[Tensor, "n b C H W"]]:
+        detail = (x[images] - blurred_copies(x[images]))[line[steps]]  # what the blur of each point's line takes
+        return x[images] - (1 - place[steps]).view(-1, 1, 1, 1, 1) * detail, detail
 
     def credit(
-        gradients: Float[Tensor, "n b T C H W"], detail: Float[Tensor, "n b C H W"], some: Int[Tensor, " n"]
+        gradients: Float[Tensor, "n b T C H W"], detail: Float[Tensor, "n b C H W"], steps: Int[Tensor, " n"]
     ) -> Lines:
-        credits = torch.einsum("n,nbtchw,nbchw->bnthw", weight[some], gradients, detail)
+        credits = torch.einsum("n,nbtchw,nbchw->bnthw", weight[steps], gradients, detail)
         lines = credits.new_zeros(len(credits), int(line.max()) + 1, *credits.shape[2:])
-        return lines.index_add_(1, line[some], credits)
+        return lines.index_add_(1, line[steps], credits)
 
     return sum_along_path(network, x, target, points, passes, credit, context)
 

@@ -129,7 +129,7 @@ class FullGradRelevance:
         self.attributor, self.networks, self.x, self.context = attributor, networks, x, context
         self.kept = keep_passes(networks, x, context.memory)
         logits = [torch.cat([each.output.detach() for _, each in passes]) for passes in self.kept]
-        self.logits = predict_logits(networks, x, context.memory, known=logits)
+        self.logits = predict_logits(networks, x, context.memory, logits_so_far=logits)
 
     def class_maps(self, weights: ClassWeights) -> Iterator[ClassMaps]:
         rescale, memory = self.attributor.options["rescale"], self.context.memory
@@ -173,7 +173,7 @@ def maps_together(kept: Sequence[NetworkPasses], rescale: str, memory: int) -> F
     """
     passes = [first for ((_, first), *_) in kept]
     rows = sum([len(each.leaf) * each.output.shape[1] for each in passes])
-    shapes = {tuple([(bias.value.shape, bias.channels, bias.layout) for bias in each.biases]) for each in passes}
+    shapes = {tuple([(bias.value.shape, bias.channel_axis, bias.layout) for bias in each.biases]) for each in passes}
     if rows > TOGETHER_ROWS or len(shapes) > 1 or any(len(of_network) > 1 for of_network in kept):
         return None
     try:

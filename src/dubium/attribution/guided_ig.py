@@ -42,7 +42,7 @@ def guided_ig(
     origins = start_images(start, x)
     cost = measure_cost(network, x, target)
     pairs = torch.cartesian_prod(torch.arange(len(x)), torch.arange(cost.targets)).to(x.device)
-    size, _ = cost._replace(targets=1).chunks(len(pairs), context.memory)
+    size, _ = cost._replace(targets=1).chunk_sizes(len(pairs), context.memory)
     total = x.new_zeros(len(pairs), *x.shape[1:])
     for index, origin in enumerate(origins):
         for first in range(0, len(pairs), size):

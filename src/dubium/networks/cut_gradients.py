@@ -22,12 +22,12 @@ FIRST_ONLY = ("to", "type_as", "view_as", "expand_as", "reshape_as")  # take val
 
 
 class CutWatch(TorchFunctionMode):
-    """Within, a forward pass with a graph follows tensors whose gradient was cut, until they meet one that has its own.
+    """Follows tensors that were cut from the graph until one is combined with a tensor that still has a gradient.
 
     A cut tensor that is added to what it was made of hides nothing: `x + (x.round() - x).detach()`.
     """
 
-    def __init__(self, x: Tensor, current_layer: Callable[[], str] = str) -> None:
+    def __init__(self, x: Tensor, current_layer: Callable[[], str] = lambda: "") -> None:
         super().__init__()
         self.current_layer = current_layer  # names the layer whose operation runs
         # by identity of a cut tensor: the tensor, and the graph nodes that it was made of, with the layer of the cut
@@ -111,7 +111,7 @@ def find_cut(network: nn.Module, x: Tensor) -> str:
 
 
 def find_unseen(network: nn.Module, x: Tensor) -> str:
-    """The layer that uses what a function gave that is not seen, in a forward pass of x; "" if there is none."""
+    """The first layer that takes the output of a hidden function, in a forward pass of x; "" if there is none."""
     x = x.detach().clone().requires_grad_()
     with torch.enable_grad(), name_current_layer(network) as current_layer, CutWatch(x, current_layer) as watch:
         network(x)

@@ -27,11 +27,11 @@ from dubium.networks.refusals import (
 from dubium.networks.sigmoid_outputs import check_sigmoid_logit, is_within_unit
 from dubium.types import Images
 
-ROUNDING = 1e-4  # of the largest logit: smaller differences between two passes are rounding
+LOGIT_ROUNDING = 1e-4  # of the largest logit: smaller differences between two passes are rounding
 
 UNSEEN = "operations that may not be seen"
-"""Stands among the nodes of a network that has such: of a function that torch.jit has compiled, or inside of a layer of
-the user's own, which might look at features that it is not given."""
+"""Added to the names of a network's nodes if some of its operations may be hidden: compiled by torch.jit, or inside a
+layer of the user's own."""
 
 NAMED_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What a network may raise about images that it cannot take."""
@@ -207,4 +207,4 @@ def has_own_layers(network: nn.Module) -> bool:
 
 def logits_differ(logits: Tensor, again: Tensor) -> bool:
     """Whether they differ by more than rounding."""
-    return bool((logits - again).abs().max() > ROUNDING * logits.abs().max())
+    return bool((logits - again).abs().max() > LOGIT_ROUNDING * logits.abs().max())

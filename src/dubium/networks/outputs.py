@@ -59,7 +59,7 @@ def take_network_logits(output: Any, choice: OutputChoice, images: int, index: i
 
 
 def find_logits(output: Any, images: int, *, least: int = 2) -> Any:
-    """A tensor itself; of anything else its `logits`, or the only floating tensor (B, K) with K of `least` at least."""
+    """A tensor itself; of anything else its `logits`, or the only floating tensor (B, K) with K >= `least`."""
     if isinstance(output, Tensor):
         return output
     parts = output_parts(output)

@@ -21,20 +21,20 @@ LINEAR = ("AddmmBackward0", "MmBackward0", "ConvolutionBackward0", "MkldnnConvol
 LOOKED_AT = 16  # images
 
 
-def check_sigmoid_logit(find_logits: Callable[[Images], Tensor], x: Images, index: int) -> None:
+def check_sigmoid_logit(compute_logits: Callable[[Images], Tensor], x: Images, index: int) -> None:
     """Refuse outputs that come from a sigmoid; warn of outputs that lie in [0, 1] and may.
 
     Args:
-        find_logits: gives the logits (0, z) of images.
+        compute_logits: gives the logits (0, z) of images.
         x: all images; some are looked at.
         index: the network's.
     """
     with torch.no_grad():
-        if not all(is_within_unit(find_logits(x[b : b + 1].clone())) for b in range(min(len(x), LOOKED_AT))):
+        if not all(is_within_unit(compute_logits(x[b : b + 1].clone())) for b in range(min(len(x), LOOKED_AT))):
             return
     try:
         with torch.enable_grad():
-            operation = last_operation(find_logits(x[:1].clone().requires_grad_().clone()))
+            operation = last_operation(compute_logits(x[:1].clone().requires_grad_().clone()))
     except NetworkError:  # of a network that has no gradients, scores alone are asked for
         operation = ""
     if operation in SQUASHES:

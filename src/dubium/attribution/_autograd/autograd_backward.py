@@ -13,7 +13,10 @@ Reduction = Callable[[Tensor], Tensor]
 
 
 class AutogradBackward:
-    """As `Backward`, where torch does not show its graph; private is what it reads where no way leads, and no more."""
+    """Like `Backward`, but by `torch.autograd.grad`, where torch does not show its graph.
+
+    The only private attribute that it reads is the shape of an edge that no gradient reaches.
+    """
 
     largest_output = 1  # not known
 

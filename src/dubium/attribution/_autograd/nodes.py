@@ -163,6 +163,7 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
 def read_node(node: Node, edges: list[Edge], is_wanted: bool) -> BackwardNode:
     """A node, with all that is read of it."""
     name, is_python = str(node.name()), not callable(node)
+    # the inputs of a backward node are the outputs of its operation
     outputs = [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in read_attribute(node, "_input_metadata")]
     inputs = [edge.input for edge in edges]
     arguments = [tensor_argument(node, number) for number in inputs] if is_python else inputs
