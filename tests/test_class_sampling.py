@@ -11,8 +11,8 @@ import dubium
 from dubium import class_sampling, errors
 from dubium.attribution import Context
 from dubium.class_sampling import (
-    SAFETY_FACTOR,
     PILOT,
+    SAFETY_FACTOR,
     TOLERANCE,
     class_weights,
     count_points,

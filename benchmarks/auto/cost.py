@@ -19,7 +19,7 @@ from torch import nn
 
 import dubium
 from benchmarks._measure import machine, turns
-from dubium.attribution.blur_path import TERMS
+from dubium.attribution.blur_path import PARTS_OF_TOTAL
 from dubium.models import cifar_resnet, cnn, resnet18
 from dubium.posteriors import stack
 from dubium.shares import UncertaintyTarget
@@ -37,7 +37,7 @@ MANY = {
 
 def bare_passes(networks: list[nn.Module], x: torch.Tensor, batch: int) -> Callable[[], None]:
     """As many passes as the default needs, `batch` points at a time."""
-    whole, target = stack(networks), UncertaintyTarget(TERMS)
+    whole, target = stack(networks), UncertaintyTarget(PARTS_OF_TOTAL)
 
     def run() -> None:
         for _ in range(0, POINTS * len(x), batch):

@@ -29,7 +29,7 @@ from benchmarks.auto import choose
 from benchmarks.auto.choose import DEFAULT, SEED, cause_images, mean_and_error
 from benchmarks.auto.split import split_indices
 from dubium.attribution._context import DEFAULT_CONTEXT
-from dubium.attribution.blur_path import TERMS, Lines, blur_lines, rises
+from dubium.attribution.blur_path import PARTS_OF_TOTAL, Lines, blur_lines, rises
 from dubium.data import load
 from dubium.evaluation.metrics.anomaly import best_boxes, box_iou, plant
 from dubium.evaluation.metrics.blurring import blurring_test, image_areas, pixel_counts, reduction_rates, sigma_grid
@@ -44,7 +44,7 @@ from dubium.types import Images, Maps, Posterior
 
 NETS = (0, 0.5, 1, 1.5, 2, 3)
 BLURRED, PATCHES, REMOVED, REMOVAL_STEPS, CAUSES = 100, 200, 40, 20, 400
-EPISTEMIC = TERMS.index("epistemic")
+EPISTEMIC = PARTS_OF_TOTAL.index("epistemic")
 Row = dict[str, Tensor]
 
 
@@ -52,7 +52,7 @@ def kept_lines(file: Path, posterior: Posterior, x: Images) -> Lines:
     """The paths of both terms, computed or read."""
     if not file.exists():
         network = stack(posterior)
-        trace = partial(blur_lines, target=UncertaintyTarget(TERMS), passes=DEFAULT, context=DEFAULT_CONTEXT)
+        trace = partial(blur_lines, target=UncertaintyTarget(PARTS_OF_TOTAL), passes=DEFAULT, context=DEFAULT_CONTEXT)
         torch.save(torch.cat([trace(network, some) for some in x.split(10)]), file)
     found: Lines = torch.load(file)
     return found

@@ -22,7 +22,7 @@ from benchmarks.auto.split import split_indices
 from dubium.attribution._blur import WIDTHS, blurred_copies
 from dubium.attribution._context import DEFAULT_CONTEXT
 from dubium.attribution._paths import sum_along_path
-from dubium.attribution.blur_path import TERMS, points_on_lines
+from dubium.attribution.blur_path import PARTS_OF_TOTAL, points_on_lines
 from dubium.attribution.blur_path import rises as rises_of_lines
 from dubium.data import load
 from dubium.evaluation.metrics.anomaly import best_boxes, box_iou, plant
@@ -39,7 +39,7 @@ from dubium.types import Images, Maps, Posterior
 BLURRED, PATCHES, CANDIDATES, REMOVAL_STEPS = 30, 80, 400, 15
 SIGMA_STEP = {"mnist": 1.5}  # of the blurring test; 2 elsewhere
 Credits = Float[Tensor, "B points T H W"]
-EPISTEMIC = TERMS.index("epistemic")
+EPISTEMIC = PARTS_OF_TOTAL.index("epistemic")
 
 
 def lines(credits: Credits) -> Float[Tensor, "B lines T H W"]:
@@ -128,7 +128,7 @@ def _credits(network: nn.Module, x: Images) -> Credits:
         every[:, some] = found
         return every
 
-    return sum_along_path(network, x, UncertaintyTarget(TERMS), points, DEFAULT, credit, DEFAULT_CONTEXT)
+    return sum_along_path(network, x, UncertaintyTarget(PARTS_OF_TOTAL), points, DEFAULT, credit, DEFAULT_CONTEXT)
 
 
 def judge(run: str, dataset: str) -> None:

@@ -10,7 +10,7 @@ from dubium.attribution import blur_path, ig
 from dubium.attribution._blur import WIDTHS, blurred_copies
 from dubium.attribution._context import DEFAULT_CONTEXT
 from dubium.attribution._scaling import scale_to_scores
-from dubium.attribution.blur_path import TERMS, blur_lines, rises, sum_of_terms
+from dubium.attribution.blur_path import PARTS_OF_TOTAL, blur_lines, rises, sum_of_terms
 from dubium.posteriors import stack
 from dubium.shares import UncertaintyTarget
 from tests.networks import ensemble, images, small_cnn
@@ -38,7 +38,7 @@ def lines(network, x, target, passes=16):
 
 def scores(networks, x):
     found = dubium.uncertainty(networks, x).scores
-    return torch.stack([found[kind] for kind in TERMS], 1)
+    return torch.stack([found[kind] for kind in PARTS_OF_TOTAL], 1)
 
 
 def test_the_copies_are_blurred_in_proportion_to_the_shorter_side():
@@ -61,7 +61,7 @@ def test_a_linear_target_gives_weight_times_what_each_blur_takes(passes):
 def test_each_line_converges_to_the_difference_from_its_blurred_copy_at_second_order():
     networks, x = smooth_ensemble(), images(2, dtype=torch.float64)
     exact = scores(networks, x)[:, None] - torch.stack([scores(networks, copy) for copy in blurred_copies(x)], 1)
-    target = UncertaintyTarget(TERMS)
+    target = UncertaintyTarget(PARTS_OF_TOTAL)
     coarse, fine, finest = (
         (lines(stack(networks), x, target, n).sum((3, 4)) - exact).abs().max() for n in (80, 160, 320)
     )
@@ -70,21 +70,23 @@ def test_each_line_converges_to_the_difference_from_its_blurred_copy_at_second_o
 
 
 def test_it_is_ig_with_blurred_starts():
-    network, x, target = stack(ensemble(small_cnn)), images(2), UncertaintyTarget(TERMS)
+    network, x, target = stack(ensemble(small_cnn)), images(2), UncertaintyTarget(PARTS_OF_TOTAL)
     signed = lines(network, x, target, 6 * len(WIDTHS)).mean(1)
     torch.testing.assert_close(signed, ig(network, x, target, steps=6, start="blur"), rtol=1e-4, atol=1e-7)
 
 
 def test_the_map_of_total_is_exactly_the_sum_of_the_two_others():
     network, x = stack(ensemble(small_cnn)), images(3)
-    found = sum_of_terms(lines(network, x, UncertaintyTarget(TERMS)), TERMS, ("total", "aleatoric", "epistemic"))
+    found = sum_of_terms(
+        lines(network, x, UncertaintyTarget(PARTS_OF_TOTAL)), PARTS_OF_TOTAL, ("total", "aleatoric", "epistemic")
+    )
     assert torch.equal(found[:, :, 0], found[:, :, 1] + found[:, :, 2])
     own = lines(network, x, UncertaintyTarget(("total",)))
     torch.testing.assert_close(found[:, :, :1], own, rtol=1e-3, atol=1e-6)
 
 
 def test_what_raises_less_what_lowers_is_the_signed_map():
-    found = lines(stack(ensemble(small_cnn)), images(2), UncertaintyTarget(TERMS))
+    found = lines(stack(ensemble(small_cnn)), images(2), UncertaintyTarget(PARTS_OF_TOTAL))
     assert (rises(found) >= 0).all()
     torch.testing.assert_close(rises(found) - rises(-found), found.mean(1), rtol=1e-5, atol=1e-8)
 
@@ -136,5 +138,5 @@ def test_the_passes_are_those_asked_for_whatever_the_number_of_classes(classes):
     rows = []
     network = small_cnn(classes=classes).eval()
     network[0].register_forward_hook(lambda _layer, args, _out: rows.append(len(args[0])))
-    blur_path(stack([network]), images(3), UncertaintyTarget(TERMS), passes=5)
+    blur_path(stack([network]), images(3), UncertaintyTarget(PARTS_OF_TOTAL), passes=5)
     assert sum(rows) == 3 * 5 + 1  # one image is measured first
