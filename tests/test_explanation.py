@@ -213,6 +213,14 @@ def test_nothing_is_kept_unless_asked_for(result, tmp_path):
     assert dubium.load(tmp_path / "out.safetensors").images is None
 
 
+def test_images_that_are_kept_are_not_changed_with_the_callers():
+    x = images(2)
+    result = dubium.explain(ensemble(small_cnn), x, method="grad", keep_images=True)
+    before = x.clone()
+    x.zero_()
+    assert torch.equal(result.images, before)
+
+
 def test_plot_draws_what_was_kept_and_says_what_it_leaves_out(kept, result, recwarn, tmp_path):
     figure = kept.plot()
     assert figure.get_suptitle() == "The first 8 of 10 images; most=10 draws all."

@@ -82,7 +82,7 @@ def explain(
     chosen = choose_method(method, options, x.shape[1])
     names = None if class_names is None else check_class_names(class_names, pair)
     pair_ids = None if pair is None else check_pair(pair, names)
-    images = x.detach() if keep_images else None
+    images = x.detach().clone() if keep_images else None
     with borrow_networks(
         posterior, x, kinds, output=output, needs_gradients=chosen.needs_gradients, pair=pair_ids, class_names=names
     ) as (networks, x):
