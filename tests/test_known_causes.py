@@ -9,7 +9,7 @@ from torch.special import entr
 import dubium
 from dubium.attribution import CONTROLS
 from dubium.attribution._context import DEFAULT_CONTEXT
-from dubium.attribution.blur_path import TERMS, blur_lines
+from dubium.attribution.blur_path import PARTS_OF_TOTAL, blur_lines
 from dubium.posteriors import stack
 from dubium.shares import UncertaintyTarget
 from tests.known_causes import LESS, MORE, SURE, known_causes
@@ -88,7 +88,7 @@ def test_a_shift_of_all_logits_changes_no_line():
     for network in without:
         with torch.no_grad():
             network[2].weight[:, case.ignored.flatten()] = 0
-    target = UncertaintyTarget(TERMS)
+    target = UncertaintyTarget(PARTS_OF_TOTAL)
     here, there = (
         blur_lines(stack(networks), case.x, target, 8, DEFAULT_CONTEXT) for networks in (case.networks, without)
     )

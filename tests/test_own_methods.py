@@ -210,7 +210,8 @@ def test_what_a_method_of_ones_own_raises_is_said_to_be_its(networks, x):
         raise TypeError("no squares today")
 
     for of in ({"method": squares}, {"relevance": squares, "classes": 2}):
-        with pytest.raises(OptionError, match="The method squares raised TypeError: no squares today") as raised:
+        words = r"The method squares raised TypeError in test_own_methods\.py, line \d+: no squares today"
+        with pytest.raises(OptionError, match=words) as raised:
             dubium.explain(networks, x, **of)
         assert isinstance(raised.value.__cause__, TypeError)
 
