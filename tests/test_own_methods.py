@@ -536,3 +536,38 @@ def test_normalize_is_true_or_false(networks, x, value):
     with pytest.raises(OptionError, match="True or False is needed"):
         dubium.explain(networks, x, normalize=value)
     assert dubium.explain(networks, x, normalize=None).options["normalize"] is True  # the default
+
+
+def write_folders(folder, names, sizes=(8,)):
+    for number, name in enumerate(names):
+        (folder / name).mkdir(parents=True)
+        for index in range(4):
+            size = sizes[(number + index) % len(sizes)]
+            Image.new("L", (size, size), 40 * number + 9 * index).save(folder / name / f"{index}.png")
+    return folder
+
+
+def test_evaluate_takes_a_folder_of_several_sizes(networks, tmp_path):
+    folder = write_folders(tmp_path / "photos", ["cat", "dog"], sizes=(8, 12))
+    with pytest.raises(ImagesError, match="input_shape= in Python"):
+        dubium.evaluate(networks, folder, ["grad"], scale="smoke")
+    found = dubium.evaluate(networks, folder, ["grad"], scale="smoke", images=4, step=5.0, input_shape=(1, 8, 8))
+    assert "grad" in found["results"]
+    with pytest.raises(OptionError, match="images in memory are taken as they are"):
+        dubium.evaluate(networks, torch.rand(4, 1, 8, 8), ["grad"], scale="smoke", input_shape=(1, 8, 8))
+
+
+def test_folders_that_are_taken_as_classes_by_their_order_are_named(networks, x, tmp_path):
+    count = dubium.uncertainty(networks, x[:1]).probs.shape[1]
+    names = ["cat", "dog", "misc", "owl", "pig", "yak"][:count]
+    folder = write_folders(tmp_path / "photos", names)
+    words = f"The folders are taken as the networks' classes, in this order: {','.join(names)}"
+    found = dubium.evaluate(networks, folder, ["grad"], scale="smoke", images=4, step=5.0)
+    assert any(words in note for note in found["notes"])
+    with pytest.warns(UserWarning, match=words):
+        dubium.explain_dataset(networks, folder, tmp_path / "out", method="grad", top=1)
+    dubium.explain_dataset(networks, folder, tmp_path / "named", method="grad", top=1, class_names=names)  # no warning
+    found = dubium.evaluate(
+        networks, folder, ["grad"], scale="smoke", images=4, step=5.0, class_names=[*names[1:], "bat"]
+    )
+    assert any("is called cat, as " in note for note in found["notes"])

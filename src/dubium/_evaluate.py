@@ -12,9 +12,10 @@ from dubium._explain import uncertainty
 from dubium.checks import check_folder_name, check_kinds, check_seed, count_text
 from dubium.choices import DEMO
 from dubium.data import Dataset, load
+from dubium.data.fit import Preprocessing
 from dubium.data.labels import match_labels
 from dubium.data.samples import as_dataset
-from dubium.errors import lookup
+from dubium.errors import OptionError, lookup
 from dubium.evaluation.methods import DEFAULTS, label_methods
 from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
 from dubium.evaluation.protocols.evaluation import ignore_step
@@ -41,6 +42,7 @@ def evaluate(
     scale: str = "cpu",
     output: OutputChoice = None,
     class_names: Sequence[str] | None = None,
+    input_shape: tuple[int, int, int] | None = None,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
     **options: Any,
@@ -60,6 +62,7 @@ def evaluate(
         output: what of the networks' output are the logits, as for `explain`.
         class_names: of the networks' classes, in their order, by which a folder's labels are found; those that were
             saved with a posterior by default. Labels that cannot be matched are not used, and `notes` say so.
+        input_shape: (C, H, W) that the networks take, where the images of a folder differ in size.
         seed: of everything that is drawn.
         progress: called with a sentence about what is being done.
         options: of the protocol, such as `images=50`.
@@ -75,7 +78,7 @@ def evaluate(
     lookup("protocol", PROTOCOLS, protocol)
     class_names = None if class_names is None else check_class_names(class_names)
     texts = lookup("scale", DEFAULTS, scale)
-    images = read_data(data, PROTOCOLS[protocol].split)
+    images = read_data(data, PROTOCOLS[protocol].split, input_shape)
     chosen = label_methods(texts if methods is None else methods, images.shape[0])
     networks: Posterior = ()
     note = ""
@@ -88,12 +91,13 @@ def evaluate(
         networks = check_networks(opened, images, output)
         images, note = match_to_networks(images, networks, class_names, protocol)
     note = " ".join(filter(None, [note, skipped_note(images)]))
+    others = other_images(data, images) if input_shape is None else images
     name = str(posterior) if isinstance(posterior, str | Path) else ""
     with TemporaryDirectory() as temporary:
         folder = check_folder_name(temporary if out is None else out)
         evaluation = Evaluation(
             networks, images, chosen, check_kinds(kinds), folder, name,
-            seed=check_seed(seed), other_data=other_images(data, images), on_step=progress or ignore_step, note=note,
+            seed=check_seed(seed), other_data=others, on_step=progress or ignore_step, note=note,
         )  # fmt: skip
         with own_folder(folder):
             summary = run_protocol(protocol, evaluation, scale=scale, **options)
@@ -103,9 +107,15 @@ def evaluate(
     return summary
 
 
-def read_data(data: Any, split: str) -> Dataset:
-    """Images in memory; those of a folder without files that cannot be read."""
-    return open_dataset({"dataset": str(data)}, split) if isinstance(data, str | Path) else as_dataset(data)
+def read_data(data: Any, split: str, input_shape: tuple[int, int, int] | None) -> Dataset:
+    """Images in memory; those of a folder without files that cannot be read, brought to the shape if there is one."""
+    if not isinstance(data, str | Path):
+        if input_shape is not None:
+            raise OptionError(
+                "input_shape= is for a folder or a name; images in memory are taken as they are. Resize them first."
+            )
+        return as_dataset(data)
+    return open_dataset({"dataset": str(data)}, split, None if input_shape is None else Preprocessing(input_shape))
 
 
 def skipped_note(data: Dataset) -> str:

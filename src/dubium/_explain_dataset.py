@@ -7,7 +7,7 @@ from typing import Any
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.checks import check_folder_name, check_kinds, warn_user
 from dubium.choices import RANKING
-from dubium.data.labels import unused_labels_note
+from dubium.data.labels import folder_labels_note
 from dubium.data.samples import GIVEN
 from dubium.errors import OptionError
 from dubium.folder_lock import own_folder
@@ -92,7 +92,8 @@ def explain_dataset(
     )  # fmt: skip
     with own_folder(out):
         work = open_work(settings, source_of(data), networks)
-        if note := unused_labels_note(source_folders(work.source), work.about["classes"]):
+        folders, are_given = source_folders(work.source), class_names is not None
+        if note := folder_labels_note(folders, work.about["classes"], are_given=are_given):
             warn_user(note)
         results = explain_work(work, out, fresh=fresh, progress=progress)
         write_page(results)

@@ -205,7 +205,7 @@ def test_train_says_that_it_takes_no_function_and_where_sizes_are_changed(here):
     assert "A function of yours cannot be named here" in say("train", "--dataset", "said_code:data", code=2)
     Image.fromarray(np.full((9, 8, 3), 80, np.uint8)).save(here / "photos" / "0" / "y.png")
     said = say("train", "--dataset", "photos", code=2)
-    assert "`dubium explain` and `dubium evaluate` do it: --input-shape 3,224,224" in said
+    assert "For `dubium train` bring them to one size first." in said
 
 
 def test_an_estimate_of_several_protocols_has_a_line_for_each(here):

@@ -145,7 +145,7 @@ def own_module(tmp_path, monkeypatch):
 def test_a_users_architecture_is_imported_only_when_the_caller_names_it(own_module, tmp_path):
     network = nn.Sequential(nn.Flatten(), nn.Linear(4, 2)).eval()
     save_posterior([network], tmp_path / "run", architecture=own_module)
-    with pytest.raises(OptionError, match=r"pass architecture='own_nets:make'"):
+    with pytest.raises(OptionError, match=r"load_posterior\(folder, architecture='own_nets:make'\)"):
         load_posterior(tmp_path / "run")
     assert "own_nets" not in sys.modules
     x = torch.rand(1, 1, 2, 2)

@@ -39,6 +39,8 @@ def posterior_settings(
         if files and weights:
             raise OptionError(f"{run} names its weight files already; leave out --weights, or what follows the @.")
         run, weights = None, weight_files(files) if files else weights
+    if run is None and factory is not None and ":" not in factory and Path(factory).is_dir():
+        run, factory = factory, None  # a saved posterior is named so, too
     if run is None and factory is None:
         raise OptionError(f"No posterior was named. Give a run's folder, `{DEMO}`, or module:factory@a.pt,b.pt.")
     if run == DEMO and factory is not None:

@@ -63,11 +63,12 @@ def votes_text(votes: Sequence[str]) -> str:
 
 def say_unused_labels(results: "Results", work: "Work") -> None:
     """Say how folders become labels where classes have no names: those called by numbers, or those of a dataset."""
-    from dubium.data.labels import list_names, unused_labels_note
+    from dubium.data.labels import folder_labels_note, list_names
     from dubium.run.sources import source_folders
 
     if work.about["classes"] is not None or "factory" in work.settings.images:
-        if note := unused_labels_note(source_folders(work.source), work.about["classes"]):
+        are_given = work.settings.classes is not None
+        if note := folder_labels_note(source_folders(work.source), work.about["classes"], are_given=are_given):
             typer.echo(f"dubium: {note}", err=True)
         return
     folders, classes = set[str](), 0

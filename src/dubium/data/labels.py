@@ -40,11 +40,16 @@ def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tupl
         why = f"{data.name} has labels up to {int(data.labels.max())}"
     elif names is None:
         if len(data.classes) == count:
-            return data, ""
+            return data, folder_order_note(data.classes) if data.by_folder else ""
         why = f"{data.name} has {len(data.classes)} classes ({list_names(data.classes)})"
     else:
         strange = [name for name in data.classes if name not in names]
-        why = f"{data.name} has {list_names(strange)}, which the networks' classes ({list_names(names)}) are not called"
+        note = (
+            f"Labels are not used: no class of the networks ({list_names(names)}) is called {list_names(strange)}, as "
+            f"{data.name} has it. Leave that out of the dataset, or name the classes as it does, in their order: "
+            "--names, or class_names= in Python."
+        )
+        return replace(data, labels=None, classes=()), note
     numbers = [str(number) for number in range(count)]
     called = list_names(numbers) if set(data.classes) <= set(numbers) else "A,B,..."
     note = (
@@ -54,8 +59,22 @@ def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tupl
     return replace(data, labels=None, classes=()), note
 
 
-def unused_labels_note(folders: Sequence[str], names: Sequence[str] | None) -> str:
-    """What to say where images lie in folders of which none is called like a class; "" where one is."""
+def folder_order_note(folders: Sequence[str]) -> str:
+    """What to say where nothing names the classes, and there are as many folders as classes."""
+    return (
+        f"The folders are taken as the networks' classes, in this order: {list_names(folders)}. If the networks have "
+        "another: --names A,B,..., or class_names= in Python."
+    )
+
+
+def folder_labels_note(folders: Sequence[str], names: Sequence[str] | None, *, are_given: bool) -> str:
+    """What to say where folders name the classes, or none of them is called like one; "" where some are, or none is.
+
+    Args:
+        names: of the classes, if any are known; `are_given` says whether the user named them.
+    """
+    if folders and not are_given and names is not None and tuple(folders) == tuple(names):
+        return folder_order_note(folders)
     if not folders or set(folders) & set(names or ()):
         return ""
     return (

@@ -52,7 +52,7 @@ def as_posterior(obj: Any, samples: int | None = None, seed: int = 0) -> Posteri
     raise PosteriorTypeError(
         f"The posterior is a {type(obj).__name__}; expected a list of networks, a posterior of dubium.posteriors, a "
         "laplace.Laplace, a model of torch-uncertainty, bayesian-torch or probly, or a function sample(i) -> network. "
-        "A generator can be read only once: pass list(...)."
+        "A generator can be read only once: pass list(...). A class of your own needs __len__ and __iter__."
     )
 
 

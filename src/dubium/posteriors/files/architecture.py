@@ -124,12 +124,12 @@ def stored_architecture(described: object, file: str) -> dict[str, Any]:
         raise OptionError(
             f"{file} was saved from an architecture of yours, {path!r}, and code is never imported because a file says "
             f"so. If you trust it, name it, or a function that builds the network: --posterior {path} on the command "
-            f"line; in Python, pass architecture={path!r}."
+            f"line; in Python, give dubium.load_posterior(folder, architecture={path!r})."
         )
     if described is None:
         raise OptionError(
             f"{file} does not say what its networks are. Name the function that builds one: --posterior module:factory "
-            "on the command line, architecture='module:factory' in Python."
+            "on the command line, dubium.load_posterior(folder, architecture='module:factory') in Python."
         )
     name = described.get("name") if isinstance(described, Mapping) else None
     if not isinstance(described, Mapping) or not isinstance(name, str) or name not in ARCHITECTURES:
