@@ -1,12 +1,11 @@
 """Whether one output an image is the logit of a sigmoid, as `output="sigmoid"` says, or has been through it."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from dubium.attribution._autograd.nodes import COPIES, RESHAPES, read_attribute
+from dubium.attribution._autograd.nodes import COPIES, RESHAPES, last_operation
 from dubium.checks import warn_user
 from dubium.errors import NetworkError, OutputError
 from dubium.types import Images
@@ -34,7 +33,7 @@ def check_sigmoid_logit(compute_logits: Callable[[Images], Tensor], x: Images, i
             return
     try:
         with torch.enable_grad():
-            operation = last_operation(compute_logits(x[:1].clone().requires_grad_().clone()))
+            operation = last_operation(compute_logits(x[:1].clone().requires_grad_().clone()), beyond=MOVES)
     except NetworkError:  # of a network that has no gradients, scores alone are asked for
         operation = ""
     if operation in SQUASHES:
@@ -54,11 +53,3 @@ def check_sigmoid_logit(compute_logits: Callable[[Images], Tensor], x: Images, i
 def is_within_unit(logits: Tensor) -> bool:
     """Whether all z of logits (0, z) lie in [0, 1]."""
     return bool(((logits[:, 1] >= 0) & (logits[:, 1] <= 1)).all())
-
-
-def last_operation(output: Tensor) -> str:
-    """The node of autograd's that computed the output's last column, past views and copies; "" without a graph."""
-    node: Any = output.grad_fn
-    while node is not None and node.name() in MOVES:
-        node = read_attribute(node, "next_functions")[-1][0]
-    return "" if node is None else str(node.name())

@@ -208,6 +208,14 @@ def graph_nodes(node: Node, beyond: Collection[Node] = ()) -> set[Node]:
     return seen
 
 
+def last_operation(output: Tensor, beyond: Collection[str]) -> str:
+    """The name of the node that made the output's last column, before nodes of the names `beyond`; "" if none did."""
+    node: Node | None = output.grad_fn
+    while node is not None and node.name() in beyond:
+        node = read_attribute(node, "next_functions")[-1][0]
+    return "" if node is None else str(node.name())
+
+
 def count_graph_numbers(output: Tensor) -> int:
     """How many numbers a graph holds: the outputs of all its nodes, and the weights of which a rule makes copies."""
     numbers = 0
