@@ -68,10 +68,11 @@ class AsManyChannelsAsTokens(nn.Module):
     def __init__(self, how):
         super().__init__()
         self.how, self.embed, self.out = how, nn.Conv2d(3, 64, 4, 4), nn.Linear(64, 5)
+        self.deepen = nn.Conv2d(64, 64, 1)  # a second feature map of the same size
         self.values, self.mix, self.back = nn.Linear(64, 64), nn.Linear(64, 32), nn.Linear(32, 64)
 
     def forward(self, x):
-        tokens = self.embed(x).flatten(2).transpose(1, 2)
+        tokens = self.deepen(self.embed(x)).flatten(2).transpose(1, 2)
         if self.how == "mixer":
             return self.out(tokens.mean(1) + self.back(gelu(self.mix(tokens.mT))).mT.mean(1))
         values = self.values(tokens)
@@ -85,7 +86,7 @@ class AsManyChannelsAsTokens(nn.Module):
 @pytest.mark.parametrize("how", ["heads", "no heads", "mixer"])
 def test_tokens_are_told_from_as_many_channels(x, how):
     torch.manual_seed(0)
-    biases = FullGradPass(AsManyChannelsAsTokens(how).eval(), x).biases[2:]  # behind the input and the embedding
+    biases = FullGradPass(AsManyChannelsAsTokens(how).eval(), x).biases[3:]  # behind the input and the convolutions
     layouts = [(tuple(bias.value.shape), bias.layout.axes) for bias in biases]
     expected = {
         "heads": [((64,), (0,)), ((2, 1, 64, 64), (1,))],

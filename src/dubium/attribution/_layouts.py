@@ -45,7 +45,7 @@ class Layouts:
     sizes: dict[Size, None] = field(default_factory=dict)  # of feature maps, the latest first
     channels_last: dict[int, Tensor] = field(default_factory=dict)  # by identity; kept alive, so that it is identity
     batch_moved: dict[int, Tensor] = field(default_factory=dict)  # with a first axis that is not the batch
-    feature_maps: dict[int, Tensor] = field(default_factory=dict)  # (B, C, h, w), of convolutions and what follows them
+    feature_map: Tensor | None = None  # (B, C, h, w), the latest of a convolution or of what follows one
     tokens_last: dict[int, Tensor] = field(default_factory=dict)  # (B, D, N), which may look like (B, N, D)
     tokens_first: dict[int, Tensor] = field(default_factory=dict)  # (B, N, D) that were made of such
     attention: dict[int, Tensor] = field(default_factory=dict)  # matrices of queries and keys, (B, heads, N, N)
@@ -86,7 +86,8 @@ class Layouts:
         """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
         is_usual = name == CHANNELS and not self.merged and not self.batch_moved and len(out) == self.images
         if is_usual and out.ndim == 4 and next(iter(self.sizes), None) == out.shape[2:]:
-            return  # a feature map of the latest size: most are
+            self.feature_map = out
+            return  # of the latest size: most are
         if self.images > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
             self.follow_batch(name, inputs, out)
         if isinstance(out, Tensor) and out.ndim in (3, 4) and out.shape[-1] == out.shape[-2]:
@@ -109,8 +110,8 @@ class Layouts:
             last = moves_last and given.shape[2:] in self.sizes and id(given) not in self.channels_last
         else:
             last = id(given) in self.channels_last and name not in CHANNELS_FIRST_ALWAYS
-        if not permutes and (name in CHANNELS_FIRST_ALWAYS or id(given) in self.feature_maps):
-            self.feature_maps[id(out)] = out
+        if not permutes and (name in CHANNELS_FIRST_ALWAYS or given is self.feature_map):
+            self.feature_map = out
         if last:
             self.channels_last[id(out)] = out
         elif not permutes and name != DENSE:
@@ -129,7 +130,7 @@ class Layouts:
             return
         is_last, is_first = id(given) in self.tokens_last, id(given) in self.tokens_first
         if given.ndim == 4:
-            is_last = id(given) in self.feature_maps and out.shape[1] == given.shape[1]
+            is_last = given is self.feature_map and out.shape[1] == given.shape[1]
         elif is_permutation(name, given, out):
             is_swap = given.stride(0) == out.stride(0)  # of the other two axes, the batch stays
             is_last, is_first = is_swap and is_first, is_swap and is_last
