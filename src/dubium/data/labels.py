@@ -68,7 +68,7 @@ def folder_order_note(folders: Sequence[str]) -> str:
 
 
 def folder_labels_note(folders: Sequence[str], names: Sequence[str] | None, *, are_given: bool) -> str:
-    """What to say where folders name the classes, or none of them is called like one; "" where some are, or none is.
+    """What to say about labels that come from folders: taken by their order, or not used; "" if by name, or no folders.
 
     Args:
         names: of the classes, if any are known; `are_given` says whether the user named them.
