@@ -14,7 +14,7 @@ from dubium.models import cifar_resnet
 from dubium.shares import class_shares
 from dubium.softmax_share import softmax_share
 from dubium.types import Posterior
-from dubium.ua_backprop import paper_taus, pixel_softmax
+from dubium.ua_backprop import PAPER_TAUS, pixel_softmax
 
 
 @dataclass
@@ -28,7 +28,7 @@ class Population:
 
     @cached_property
     def taus(self) -> tuple[float, float]:
-        first, second = paper_taus(self.x.shape[1])
+        first, second = PAPER_TAUS[self.x.shape[1] == 1]
         return self.tau1 or first, second
 
     @cached_property

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from dubium.files import write_json
+from dubium.registry import RECOMMENDED
+from dubium.reproduce.dependencies import method_versions
 
 ROOT = Path(__file__).parents[1]
 SOURCE, PROTOCOLS = ROOT / "benchmarks" / "results" / "auto", ("blurring", "anomaly")
@@ -46,11 +48,13 @@ SAME_NETWORKS = ("mnist-11", "cifar10-resnet20", "cifar100-resnets")
 
 
 def copy_result(path: Path, results: Path) -> Path | None:
-    """Write one small copy; None where the page has no place for it."""
+    """Write one small copy; None where the page has no place for it, or `auto` was not measured as it is now."""
     summary = json.loads(path.read_text(encoding="utf-8"))
     settings, protocol = summary["settings"], summary["protocol"]
     run, dataset = settings.get("run"), settings.get("dataset")
     if protocol not in PROTOCOLS or run not in ABOUT or (protocol, dataset) == ("anomaly", "mnist"):
+        return None
+    if RECOMMENDED not in summary["results"]:
         return None
     kept = {
         method: {metric: found[metric] for metric in METRICS if metric in found}
@@ -69,6 +73,7 @@ def copy_result(path: Path, results: Path) -> Path | None:
         "protocol": protocol,
         "settings": {**settings, "posterior": {**ABOUT[run], "members": settings["members"]}},
         "versions": summary["versions"],
+        "dependencies": {"methods": {label: method_versions(label) for label in kept}},
         "results": kept,
         "comparisons": [row for row in summary["comparisons"] if is_kept(row)],
         "notes": [*summary["notes"], "images that took no part in choosing `auto`, see docs/which-method.md"],
@@ -86,7 +91,7 @@ def storing_commit(path: Path) -> str:
 
 def is_kept(row: dict[str, Any]) -> bool:
     """Whether the page needs a comparison: of UA-Backprop or `auto`, in the paper's metrics."""
-    return row["metric"] in METRICS and not {"blur-path", "ua-backprop"}.isdisjoint((row["a"], row["b"]))
+    return row["metric"] in METRICS and not {RECOMMENDED, "ua-backprop"}.isdisjoint((row["a"], row["b"]))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import dubium
 from dubium import errors
 from dubium._methods import default_options
 from dubium.attribution import ATTRIBUTORS, CONTROLS, RELEVANCES
-from dubium.registry import RECOMMENDED, SCALED
+from dubium.registry import METHODS, RECOMMENDED
 from tests.networks import ensemble, images, randomised, small_cnn
 from tests.oracles import relative_l1
 
@@ -68,8 +68,7 @@ def test_maps_do_not_depend_on_the_chunks_that_memory_forces(method, cheap):
 @pytest.mark.parametrize("method", ALL)
 def test_a_kind_asked_for_alone_is_the_same_as_in_company(method, cheap):
     together, alone = explained(method, cheap), explained(method, cheap, kinds=("total", "aleatoric"))
-    if method not in ("random", "smooth-random"):  # whose maps are drawn one after another
-        torch.testing.assert_close(alone.maps["aleatoric"], together.maps["aleatoric"], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(alone.maps["aleatoric"], together.maps["aleatoric"], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +108,7 @@ def test_every_relevance_gives_complete_and_positive_maps(name, cheap):
         torch.testing.assert_close(result.maps[kind].sum((1, 2)), result.scores[kind], rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("method", sorted(SCALED))
+@pytest.mark.parametrize("method", sorted(name for name in METHODS if METHODS[name].is_scaled))
 def test_scaled_maps_are_positive_and_sum_to_the_scores(method, cheap):
     result = explained(method, cheap)
     for kind in ("total", "aleatoric", "epistemic"):
@@ -166,3 +165,54 @@ def test_a_methods_bad_option_is_refused_with_advice(name, unchecked):
     options, error, message = BAD[name]
     with pytest.raises(error, match=message):
         dubium.explain(ensemble(small_cnn), images(1), **options)
+
+
+@pytest.fixture
+def restored_default():
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("restored_default")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("method", ALL)
+def test_maps_do_not_depend_on_the_default_type(method, dtype, cheap):
+    networks, x, options = [network.to(dtype) for network in ensemble(small_cnn)], images(3, dtype=dtype), cheap(method)
+    if "vae" in options:
+        options["vae"].to(dtype)
+    if "steps" in options:
+        options["steps"] = 7  # sevenths are rounded
+    expected = dubium.explain(networks, x, method=method, **options).maps
+    torch.set_default_dtype(torch.float64)
+    found = dubium.explain(networks, x, method=method, **options).maps
+    assert all(torch.equal(found[kind], expected[kind]) for kind in expected)
+
+
+@pytest.mark.parametrize("size", [16, 256])  # the larger one is measured before anything is computed
+@pytest.mark.parametrize("method", [method for method in ALL if "clue" not in method])
+def test_networks_of_different_classes_are_refused_at_any_size(method, size, cheap):
+    def make(classes):
+        return nn.Sequential(nn.Conv2d(1, 4, 3, stride=4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, classes))
+
+    networks = [randomised(make(classes)) for classes in (3, 4)]
+    with pytest.raises(errors.PosteriorError, match="network 0 has 3, network 1 has 4"):
+        explained(method, cheap, networks, images(1, size=size))
+
+
+class Overwriting(nn.Module):
+    """Adds 1 in place to what a sigmoid needs for its slope."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 4, 3), nn.Linear(400, 3)
+
+    def forward(self, x):
+        hidden = torch.sigmoid(self.conv(x))
+        hidden += 1
+        return self.head(hidden.flatten(1))
+
+
+@pytest.mark.parametrize("method", [method for method in ALL if method not in NETWORK_FREE])
+def test_what_a_network_overwrites_is_said_to_be_its(method, cheap):
+    with pytest.raises(errors.NetworkError, match="What it needs was overwritten"):
+        explained(method, cheap, ensemble(Overwriting))

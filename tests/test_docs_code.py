@@ -1,6 +1,7 @@
 """The Python of README and docs runs, from top to bottom of each page."""
 
 import importlib.util
+import tomllib
 import warnings
 
 import matplotlib
@@ -10,7 +11,7 @@ import torch
 import dubium
 import dubium.data
 from dubium.models import cnn
-from tests.doc_blocks import PAGES, fenced_blocks, page_name
+from tests.doc_blocks import PAGES, ROOT, fenced_blocks, page_name
 from tests.posteriors import third_party  # noqa: F401 (torchvision imports beside a CPU build of torch)
 
 NEEDS = {
@@ -20,6 +21,11 @@ NEEDS = {
 }
 OF_CHECK = {"timm", "lightning"}  # libraries that only `make check` installs
 SLOW = {"docs/how-to/cluster.md", "docs/scale.md"}  # they start a cluster
+
+
+def test_the_extra_of_lightning_brings_what_its_page_needs():
+    extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["lightning"]
+    assert {line.partition(">")[0] for line in extra} >= set(NEEDS["docs/how-to/training-boards.md"])
 
 
 def digits(count):

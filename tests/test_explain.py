@@ -72,7 +72,7 @@ def test_tau1_auto_depends_on_the_classes_and_is_told(channels, ten):
 
 
 @pytest.mark.parametrize("make", [small_cnn, lambda: small_cnn(3), lambda: Awkward(3)])
-@pytest.mark.parametrize(("tau1", "tau2"), [(0.005, 0.001), (0.55, 0.02), (10.0, 5.0)])
+@pytest.mark.parametrize(("tau1", "tau2"), [(1e-9, 1e-9), (0.005, 0.001), (0.55, 0.02), (10.0, 5.0)])
 def test_maps_are_complete_and_positive(make, tau1, tau2):
     networks = ensemble(make, 4)
     x = images(3, networks[0].get_submodule("first" if isinstance(networks[0], Awkward) else "0").in_channels)
@@ -130,14 +130,14 @@ def test_maps_do_not_depend_on_the_memory_limit():
 
 @pytest.mark.parametrize(
     ("options", "each", "compared"),
-    [({}, 2, 1), ({"classes": 2}, 2, 1), ({"memory": "200KiB"}, 1 + 2 * 2, 2)],  # 1: what one image's features take
+    [({}, 2, 2), ({"classes": 2}, 2, 2), ({"memory": "200KiB"}, 1 + 2 * 2, 3)],  # 1: what one image's features take
 )
 def test_one_forward_pass_serves_logits_and_relevance_where_it_fits(options, each, compared):
     networks, seen = ensemble(small_cnn), []
     for network in networks:
         network.register_forward_hook(lambda _network, args, _out: seen.append(len(args[0])))
     dubium.explain(networks, images(2), **options)
-    assert sum(seen) == len(networks) * each + compared  # once: the first image in a batch of another size
+    assert sum(seen) == len(networks) * each + compared  # once: the first and the last image, alone
 
 
 def test_passes_ahead_are_of_as_many_networks_as_fit():
@@ -196,6 +196,7 @@ def test_result_has_the_promised_fields_and_shapes():
     torch.testing.assert_close(scores.scores["epistemic"], result.scores["epistemic"])
 
 
+@pytest.mark.filterwarnings("ignore:All networks give the same")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("compiled", [lambda network: torch.jit.trace(network, images(1)), torch.jit.script])
 def test_networks_whose_layers_cannot_be_seen_are_scored_but_not_explained(compiled):
@@ -481,6 +482,10 @@ def test_bad_input_is_refused_with_advice(name, call):
 
 BAD_OPTIONS = {
     "tau1": ({"tau1": 0}, errors.OptionError, "tau1=0"),
+    "tiny tau1": ({"tau1": 1e-12}, errors.OptionError, "tau1=1e-12 is too small"),
+    "tiny tau2": ({"tau2": 1e-42}, errors.OptionError, "tau2=1e-42 is too small"),
+    "vae of a method without": ({"method": "grad", "vae": "no/such/folder"}, errors.UnknownNameError, "'vae'"),
+    "vae of a relevance without": ({"vae": "no/such/folder"}, errors.UnknownNameError, "'vae'"),
     "tau1 text": ({"tau1": "some"}, errors.OptionError, "tau1='some'; 'auto' or a number greater than 0"),
     "tau2": ({"tau2": -1.0}, errors.OptionError, "tau2=-1.0"),
     "tau2 auto": ({"tau2": "auto"}, errors.OptionError, "tau2='auto'"),

@@ -3,6 +3,8 @@
 import json
 import sys
 from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,13 +12,14 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
+import dubium
 from dubium import registry
 from dubium.cli import app
 from dubium.data import Dataset, load
 from dubium.errors import FileFormatError, OptionError
 from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
-from dubium.fingerprint import method_fingerprint, posterior_digest
+from dubium.fingerprint import method_fingerprint, posterior_digests
 from dubium.models import cnn
 from dubium.posteriors import MCDropout
 from dubium.run import Settings, explain_dataset, open_work
@@ -91,15 +94,130 @@ def test_masks_of_the_same_size_are_told_apart(tmp_path):
 def test_networks_that_share_weights_are_told_apart_by_masks_rate_and_layers():
     torch.manual_seed(0)
     network = cnn(filters=2, dropout=0.3).eval()
-    found = {posterior_digest(MCDropout(network, samples=2, seed=seed)) for seed in (0, 1)}
+
+    def digest(networks):
+        return tuple(posterior_digests(networks).values())
+
+    found = {digest(MCDropout(network, samples=2, seed=seed)) for seed in (0, 1)}
     for module in network.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.4
-    found.add(posterior_digest(MCDropout(network, samples=2, seed=0)))
+    found.add(digest(MCDropout(network, samples=2, seed=0)))
     plain = nn.Linear(2, 2)
-    found |= {posterior_digest([nn.Sequential(plain, layer)]) for layer in (nn.ReLU(), nn.GELU())}
+    found |= {digest([nn.Sequential(plain, layer)]) for layer in (nn.ReLU(), nn.GELU())}
     assert len(found) == 5
-    assert posterior_digest([plain]) == posterior_digest([plain])
+    assert digest([plain]) == digest([plain])
+    assert digest([plain])[1] is None  # as before there was a second digest
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale, is_buffer=False, seed=0):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.linear, self.calls, self.cache = nn.Linear(144, 3), 0, {}
+        if is_buffer:
+            self.register_buffer("scale", torch.tensor(scale), persistent=False)
+        else:
+            self.scale = scale
+
+    def forward(self, x):
+        self.calls += 1
+        self.cache[tuple(x.shape)] = x
+        self.remember(x)
+        factor = self.scale.factor if isinstance(self.scale, SimpleNamespace) else self.scale
+        factor = factor[0] if isinstance(factor, tuple | list) else factor
+        logits = self.linear(x.flatten(1))
+        return factor(logits) if callable(factor) else factor * logits
+
+    def remember(self, x):
+        self.last = x.sum()
+        self.register_buffer("mean", x.mean(), persistent=False)
+
+
+def lambda_of(factor):
+    return lambda logits: factor * logits
+
+
+SCALES = {
+    "number": (1.0, 2.0),
+    "tensor": (torch.tensor(1.0), torch.tensor(2.0)),
+    "tuple": ((1.0, 0), (2.0, 0)),
+    "list": ([1.0, "a"], [2.0, "a"]),
+    "config": (SimpleNamespace(factor=1.0, empty=[]), SimpleNamespace(factor=2.0, empty=[])),
+    "function": (torch.relu, torch.sigmoid),
+    "lambda": (lambda_of(1.0), lambda_of(2.0)),
+    "partial": (partial(torch.mul, other=1.0), partial(torch.mul, other=2.0)),
+}
+
+
+@pytest.mark.parametrize("kind", [*SCALES, "buffer"])
+def test_networks_that_differ_in_an_attribute_are_told_apart_and_what_forward_sets_does_not_matter(kind):
+    pair = [Scaled(scale, is_buffer=kind == "buffer").eval() for scale in SCALES.get(kind, SCALES["number"])]
+    before = [posterior_digests([network]) for network in pair]
+    assert before[0]["weights"] == before[1]["weights"]
+    assert before[0]["network attributes"] != before[1]["network attributes"]
+    for network in pair:
+        network(torch.rand(2, 1, 12, 12))
+    assert [posterior_digests([network]) for network in pair] == before
+
+
+def test_attention_of_another_number_of_heads_is_told_apart():
+    found = []
+    for heads in (1, 2):
+        torch.manual_seed(0)
+        found.append(posterior_digests([nn.MultiheadAttention(4, heads)]))
+    assert found[0]["weights"] == found[1]["weights"]
+    assert found[0] != found[1]
+
+
+@pytest.mark.parametrize("is_buffer", [False, True])
+def test_folders_are_not_continued_with_another_attribute(tmp_path, is_buffer):
+    x = torch.rand(4, 1, 12, 12)
+    soft, sharp = ([Scaled(scale, is_buffer, seed).eval() for seed in range(2)] for scale in (1.0, 20.0))
+    dubium.explain_dataset(soft, x, tmp_path / "a", method="grad", top=1)
+    dubium.evaluate(soft, x, ["grad"], "removal", tmp_path / "b", scale="smoke")
+    dubium.explain_dataset(soft, x, tmp_path / "a", method="grad", top=1)  # though it has counted its passes
+    dubium.evaluate(soft, x, ["grad"], "removal", tmp_path / "b", scale="smoke")
+    with pytest.raises(OptionError, match="network attributes is"):
+        dubium.explain_dataset(sharp, x, tmp_path / "a", method="grad", top=1)
+    with pytest.raises(OptionError, match="network attributes is"):
+        dubium.evaluate(sharp, x, ["grad"], "removal", tmp_path / "b", scale="smoke")
+
+
+def test_folders_that_did_not_record_attributes_are_continued_where_there_are_none(pile, tmp_path):
+    for networks, is_refused in (
+        (piles.networks(), False),
+        ([Scaled(1.0, seed=seed).eval() for seed in range(2)], True),
+    ):
+        out = tmp_path / str(is_refused)
+        dubium.explain_dataset(networks, torch.rand(4, 1, 12, 12), out, method="grad", top=1)
+        file = out / "run.json"
+        content = json.loads(file.read_text())
+        del content["network attributes"]
+        file.write_text(json.dumps(content))
+        x = torch.rand(4, 1, 12, 12)
+        match = "did not record network attributes" if is_refused else r"images\.sha256 is"
+        with pytest.raises(OptionError, match=match):
+            dubium.explain_dataset(networks, x, out, method="grad", top=1)
+
+
+class TwoHeads(nn.Module):
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.a, self.b = nn.Linear(144, 3), nn.Linear(144, 5)
+
+    def forward(self, x):
+        return self.a(x.flatten(1)), self.b(x.flatten(1))
+
+
+@pytest.mark.parametrize("outputs", [(0, 1), (lambda parts: parts[0], lambda parts: parts[1])])
+def test_an_evaluation_of_one_output_is_not_continued_with_another(tmp_path, outputs):
+    x, networks = torch.rand(4, 1, 12, 12), [TwoHeads(seed).eval() for seed in range(2)]
+    for _ in range(2):
+        dubium.evaluate(networks, x, ["grad"], "removal", tmp_path, scale="smoke", output=outputs[0])
+    with pytest.raises(OptionError, match="network attributes is"):
+        dubium.evaluate(networks, x, ["grad"], "removal", tmp_path, scale="smoke", output=outputs[1])
 
 
 def test_networks_given_without_a_digest_are_told_apart(tmp_path):
@@ -133,7 +251,7 @@ def test_a_methods_own_objects_and_code_count(tmp_path, monkeypatch):
     starts = [[torch.zeros(1, 2, 2)], [torch.ones(1, 2, 2)], ["white", torch.ones(1, 2, 2)]]
     assert len({json.dumps(method_fingerprint("ig", {"start": start})) for start in starts}) == 3
     assert method_fingerprint("ig", {"start": ["white", "black"]}) == {"ig": 1}
-    assert method_fingerprint("auto", {}) == {"blur-path": 1}
+    assert method_fingerprint("auto", {}) == {"blur-path": 1, "net": 1}  # not what it was without `net`
     assert method_fingerprint("ua-backprop", {"relevance": "ig"}) == {"ua-backprop": 1, "ig": 1}
     monkeypatch.syspath_prepend(str(tmp_path))
     found = []

@@ -10,8 +10,10 @@ from torch import nn
 from torch.nn import functional as F
 
 import dubium
-from dubium.attribution._measure import measure_cost
-from dubium.errors import NetworkStateError
+from dubium.attribution import _completeness
+from dubium.attribution._budget import measure_cost
+from dubium.errors import NetworkError, NetworkStateError
+from dubium.models import Normalized, SvhnCnn, cifar_resnet, cnn3, resnet18
 from dubium.networks.borrow import borrow_networks
 from tests.networks import Awkward, images, randomised, small_cnn
 
@@ -45,11 +47,12 @@ CUT = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:All networks give the same")
 @pytest.mark.parametrize("name", CUT)
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("method", ["ua-backprop", "grad", "ig"])
 def test_logits_without_a_gradient_are_refused(name, batch, method):
-    networks = [*odd(lambda self, x: self.branch(self.backbone(x)), 1), *odd(CUT[name], 1)]
+    networks = [*odd(lambda self, x: self.branch(self.backbone(x)), 1), odd(CUT[name])[1]]
     with pytest.raises(NetworkStateError, match="logits of network 1 have no gradient"):
         dubium.explain(networks, images(batch), method=method, **({"steps": 2} if method == "ig" else {}))
     dubium.uncertainty(networks, images(batch))  # needs no gradient
@@ -300,3 +303,84 @@ def test_a_lack_of_memory_in_a_network_is_told_as_such():
 
     with pytest.raises(torch.OutOfMemoryError, match="no room"):
         dubium.explain(odd(fail), images(2))
+
+
+OUR_NETWORKS = {
+    "cnn3": lambda: cnn3(size=16),
+    "svhn-cnn": lambda: SvhnCnn(1, size=16, units=8),
+    "resnet": lambda: cifar_resnet(1, depth=8, width=4),
+    "resnet, padded": lambda: cifar_resnet(1, depth=8, width=4, shortcut="pad"),
+    "normalized": lambda: Normalized(resnet18(1, width=4), 0.4, 0.3),
+}
+
+
+@pytest.mark.parametrize("name", OUR_NETWORKS)
+def test_convolutional_networks_are_complete_without_being_measured(name, monkeypatch):
+    networks, x = [randomised(OUR_NETWORKS[name](), seed) for seed in range(2)], images(2, size=16)
+    monkeypatch.setattr(_completeness, "relative_gap", lambda *_: pytest.fail("measured"))
+    dubium.explain(networks, x)  # a warning would be an error
+    monkeypatch.undo()
+    assert dubium.fullgrad_completeness(networks[0].double(), x.double()).max() < 1e-10
+
+
+def test_a_network_with_other_operations_is_measured(monkeypatch):
+    measured = []
+    monkeypatch.setattr(_completeness, "relative_gap", lambda *given: measured.append(1) or torch.zeros(1))
+    dubium.explain(odd(lambda self, x: self.backbone(x.erf())), images(2))
+    assert measured
+
+
+class Choosy(nn.Module):
+    """Raises an error of the pixels below 0, or of a batch of more than so many images."""
+
+    def __init__(self, error=ValueError, most=None):
+        super().__init__()
+        self.body, self.error, self.most = small_cnn(), error, most
+
+    def forward(self, x):
+        if x.min() < 0:
+            raise self.error("pixels must be in [0, 1]")
+        if self.most is not None and len(x) > self.most:
+            raise self.error("too many")
+        return self.body(x)
+
+
+@pytest.mark.parametrize("error", [ValueError, AssertionError, KeyError, ZeroDivisionError])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "smoothgrad", "samples": 3, "sigma": 1.0},
+        {"relevance": "smoothgrad", "samples": 3, "sigma": 1.0},
+        {"method": "smoothgrad", "samples": 3, "sigma": 1.0, "pair": (0, 1)},
+        {"method": "ig", "steps": 3, "start": -torch.ones(1, 12, 12)},
+    ],
+)
+def test_what_a_network_raises_at_images_of_the_method_is_said(options, error):
+    networks = [randomised(small_cnn()), randomised(Choosy(error))]
+    words = r"Network 1 cannot take images that the method made of x.*must be in \[0, 1\].*smaller sigma.*'grad'"
+    with pytest.raises(NetworkError, match=words) as refused:
+        dubium.explain(networks, images(2), **options)
+    assert type(refused.value.__cause__) is error
+
+
+def test_what_a_network_raises_at_the_images_themselves_is_not_blamed_on_the_method():
+    networks = [randomised(Choosy(most=2)), randomised(Choosy(most=2))]
+    for options in ({}, {"method": "grad"}, {"method": "map-variance"}):
+        with pytest.raises(NetworkError, match=r"Network 0 cannot take images of shape \(4, .*ValueError: too many"):
+            dubium.explain(networks, images(4), **options)
+
+
+def test_what_networks_did_not_raise_is_left_as_it_is():
+    def stop(_done, _all):
+        raise ValueError("enough")
+
+    with pytest.raises(ValueError, match=r"^enough$") as raised:
+        dubium.explain([randomised(small_cnn())], images(2), method="smoothgrad", kinds="total", progress=stop)
+    assert type(raised.value) is ValueError
+
+
+def test_a_network_that_fails_late_is_handed_back_as_it_was():
+    network = randomised(Choosy())
+    with pytest.raises(NetworkError):
+        dubium.explain([network], images(2), method="smoothgrad", sigma=1.0, kinds="total")
+    assert all(parameter.requires_grad for parameter in network.parameters())

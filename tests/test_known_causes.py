@@ -9,7 +9,7 @@ from torch.special import entr
 import dubium
 from dubium.attribution import CONTROLS
 from dubium.attribution._context import DEFAULT_CONTEXT
-from dubium.attribution.blur_path import PARTS_OF_TOTAL, blur_lines
+from dubium.attribution.blur_path import PARTS_OF_TOTAL, blur_credits
 from dubium.posteriors import stack
 from dubium.shares import UncertaintyTarget
 from tests.known_causes import LESS, MORE, SURE, known_causes
@@ -90,6 +90,6 @@ def test_a_shift_of_all_logits_changes_no_line():
             network[2].weight[:, case.ignored.flatten()] = 0
     target = UncertaintyTarget(PARTS_OF_TOTAL)
     here, there = (
-        blur_lines(stack(networks), case.x, target, 8, DEFAULT_CONTEXT) for networks in (case.networks, without)
+        blur_credits(stack(networks), case.x, target, 8, DEFAULT_CONTEXT) for networks in (case.networks, without)
     )
     torch.testing.assert_close(here, there, rtol=1e-4, atol=1e-6)

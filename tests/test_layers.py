@@ -20,7 +20,7 @@ LAYERS = [  # a module imports from its own line and from those below it
     ("models", "data"),
     (
         *("checks", "files", "folder_lock", "reading", "seals", "tensor_files", "executor", "gaussian_kernel"),
-        *("ranking", "seeds", "types", "durations", "estimate", "errors", "protocols"),
+        *("ranking", "seeds", "types", "durations", "estimate", "errors", "protocols", "network_attributes"),
         *("advice", "kinds", "posterior_kinds", "registry", "option_text", "choices"),
     ),
 ]

@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 import dubium
-from dubium.attribution._measure import images_per_pass
+from dubium.attribution._budget import images_per_pass
 from dubium.posteriors.stack import Stack
 from tests.networks import images
 
@@ -136,6 +136,43 @@ def test_the_limit_holds_for_large_images_with_every_method(method, size):
     command = [sys.executable, "-c", LARGE, method, *size]
     ratio, _needed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     assert float(ratio) < 1.2
+
+
+MANY = """
+import resource, sys, warnings
+import torch
+import dubium
+from torch import nn
+
+warnings.simplefilter("ignore")
+torch.set_num_threads(1)
+torch.manual_seed(0)
+method, images, side, options = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), eval(sys.argv[4])
+layers = nn.Conv2d(3, 16, 3), nn.ReLU(), nn.MaxPool2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, 3)
+networks, x = [nn.Sequential(*layers).eval()], torch.rand(images, 3, side, side)
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+few = {name: 2 for name in options if name == "samples"}
+dubium.explain(networks, x[:1], method=method, memory="40MiB", **{**options, **few})  # what torch loads and keeps
+before = peak()
+dubium.explain(networks, x, method=method, memory="40MiB", **options)
+print((peak() - before) / (40 * 2**20))
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "images", "side", "options"),
+    [
+        ("grad", 32, 128, {}),
+        ("input-grad", 32, 128, {}),
+        ("smoothgrad", 1, 128, {"samples": 200}),
+        ("ig", 32, 128, {"steps": 1, "start": "blur"}),
+        ("blur-ig", 32, 128, {"steps": 1}),
+        pytest.param("guided-ig", 32, 128, {"steps": 1, "start": "blur"}, marks=pytest.mark.slow),
+    ],
+)
+def test_the_limit_holds_for_many_points_and_for_many_images(method, images, side, options):
+    command = [sys.executable, "-c", MANY, method, str(images), str(side), repr(options)]
+    assert float(subprocess.run(command, capture_output=True, text=True, check=True).stdout) < 1.2
 
 
 REFUSED = """

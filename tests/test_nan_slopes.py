@@ -42,7 +42,7 @@ def test_slopes_that_are_no_numbers_are_refused(name, networks):
 
 def test_signed_maps_that_are_no_numbers_are_refused(networks):
     def lowered_without_end(network, x, target):
-        maps = torch.zeros(len(x), 3, 6, 6)
+        maps = torch.zeros(len(x), target(network(x)).shape[1], 6, 6)
         return Attribution(maps, {"signed": maps - torch.inf})
 
     with pytest.raises(OutputError, match=REFUSED):

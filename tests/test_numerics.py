@@ -15,6 +15,7 @@ METHODS = ("ua-backprop", "auto")
 WORK = {"quick": 3 * 10**5, "slow": 2 * 10**7}  # numbers in the maps of all classes and members
 IMAGES = ("random", "black", "white", "grey", "denormal", "one pixel", "huge")
 MEMBERS = ("different", "identical", "one-hot", "one-hot apart")
+pytestmark = pytest.mark.filterwarnings("ignore:All networks give the same")  # some are one network on purpose
 
 
 @dataclass(frozen=True)

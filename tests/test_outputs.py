@@ -164,6 +164,7 @@ def test_another_image_may_show_that_outputs_are_logits(call):
     call(far, x, output="sigmoid")  # warnings are errors
 
 
+@pytest.mark.filterwarnings("ignore:All networks give the same")
 def test_probabilities_of_zero_are_finite_logits():
     class Certain(nn.Module):
         def forward(self, x):
@@ -250,3 +251,15 @@ def test_what_a_network_raises_about_its_images_is_named(error, call):
 
     with pytest.raises(errors.NetworkError, match=r"Network 0.*\(2, 1, 12, 12\).*doesn't match model \(224\)"):
         call(wrapped(ensemble(small_cnn), refuse), images(2))
+
+
+def test_logits_that_sum_to_1_by_chance_are_no_probabilities():
+    x, networks = images(1, 1, 4), []
+    for seed in range(2):
+        network = randomised(nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), seed)
+        with torch.no_grad():
+            network[1].bias += torch.tensor([[0.25, 0.75], [0.6, 0.4]][seed]) - network(x)[0]
+        networks.append(network)
+    assert dubium.uncertainty(networks, x).probs.shape == (1, 2)
+    with pytest.raises(errors.OutputError, match="look like probabilities"):
+        dubium.uncertainty(wrapped(networks, lambda logits: logits.softmax(-1)), x)

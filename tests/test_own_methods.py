@@ -102,6 +102,37 @@ def test_options_may_follow_a_name_wherever_a_method_is_named(registered, networ
     )
 
 
+def own_layer(network, x, target, *, layer=1):
+    return brightest(network, x, target, power=layer)
+
+
+@pytest.mark.parametrize("name", ["0", "3.10", '"0"'])
+@pytest.mark.parametrize("method", ["grad-cam", "ua-backprop:relevance=grad-cam", "captum.attr:LayerGradCam"])
+def test_a_layer_that_is_called_by_a_number_can_be_named_in_a_text(x, name, method):
+    convs = [nn.Sequential(*[nn.Conv2d(1, 1, 3, padding=1) for _ in range(11)]) for _ in range(2)]
+    networks = [
+        nn.Sequential(nn.Conv2d(1, 1, 3), nn.ReLU(), nn.ReLU(), conv, nn.Flatten(), nn.Linear(36, 3)).eval()
+        for conv in convs
+    ]
+    found = dubium.explain(networks, x[:2], method=f"{method}:layer={name}")
+    what = {"relevance": "grad-cam"} if "relevance" in method else {"method": method.partition(":relevance")[0]}
+    expected = dubium.explain(networks, x[:2], **what, layer=name.strip('"'))
+    assert torch.equal(found.maps["total"], expected.maps["total"])
+
+
+def test_an_option_of_ones_own_that_is_called_layer_may_be_a_number(networks, x, monkeypatch):
+    monkeypatch.setitem(REGISTERED, "own-layer", own_layer)
+    expected = dubium.explain(networks, x, method=own_layer, layer=2).maps["total"]
+    for options in ({"method": "own-layer:layer=2"}, {"method": f"{__name__}:own_layer:layer=2"}):
+        assert torch.equal(dubium.explain(networks, x, **options).maps["total"], expected)
+
+
+def test_values_in_a_text_are_read_as_python_writes_them(networks, x):
+    found = dubium.explain(networks, x, method="ua-backprop:normalize=False:tau1=None:classes=2e0").options
+    assert (found["normalize"], found["tau1"], found["classes"]) == (False, 0.08, 2)
+    assert dubium.explain(networks, x[:1], method="ig:steps=1e1").options["steps"] == 10
+
+
 def test_mistakes_in_a_methods_text_are_named(networks, x):
     with pytest.raises(OptionError, match=r"power is given twice: in method='.*power=3'"):
         dubium.explain(networks, x, method=f"{__name__}:brightest:power=3", power=2)
@@ -134,8 +165,36 @@ def test_maps_of_channels_are_not_taken_for_maps_of_targets(x):
     assert torch.equal(state, torch.get_rng_state())
 
 
+def test_a_fixed_number_of_maps_is_not_taken_for_maps_of_targets(networks, x):
+    def three(network, x, target):
+        return x.abs().expand(-1, 3, -1, -1)
+
+    with pytest.raises(OutputError, match="three returned 3 maps an image also for one target"):
+        dubium.explain(networks, x, method=three)
+
+
 def divides_by_nothing(network, x, target):
     return brightest(network, x, target) / (len(x) % 0)
+
+
+@pytest.mark.parametrize("argument", ["method", "relevance"])
+@pytest.mark.parametrize("classes", ["all", 1])
+def test_a_method_of_ones_own_changes_neither_images_nor_modes(networks, x, argument, classes):
+    def careless(network, x, target):
+        found = target(network(x))
+        x -= x.mean()
+        network.train()
+        return x.abs().mean(1, keepdim=True).repeat(1, found.shape[1], 1, 1)
+
+    def careful(network, x, target):
+        return careless(network, x.clone(), target)
+
+    before, options = x.clone(), {"classes": classes} if argument == "relevance" else {}
+    found = dubium.explain(networks, x, **{argument: careless}, **options)
+    assert torch.equal(x, before)
+    assert not any(module.training for network in networks for module in network.modules())
+    expected = dubium.explain(networks, x, **{argument: careful}, **options)
+    assert torch.equal(found.maps["total"], expected.maps["total"])
 
 
 def test_an_error_in_a_users_method_names_the_line(networks, x):
@@ -260,7 +319,11 @@ def test_maps_that_fit_no_image_are_refused_where_classes_differ_by_image(networ
 
 
 def test_a_loader_given_to_explain_is_sent_to_explain_dataset(x):
-    for given in (DataLoader(Samples(x, lambda image, _label: image)), Samples(x, lambda image, _label: image)):
+    for given in (
+        DataLoader(Samples(x, lambda image, _label: image)),
+        Samples(x, lambda image, _label: image),
+        "photos",
+    ):
         with pytest.raises(ImagesTypeError, match=r"dubium\.explain_dataset"):
             check_images(given)
 
@@ -353,6 +416,15 @@ def test_data_that_is_no_images_is_refused(x):
         as_dataset((x, torch.zeros(3, dtype=torch.long)))
     with pytest.raises(ImagesTypeError, match="a tensor of shape"):
         as_dataset(Samples(x[:, 0], FORMS["pairs"]))
+
+
+def test_explain_dataset_takes_class_names_as_explain_does(tmp_path, networks, x):
+    given = {"method": "grad", "top": 1, "class_names": {2: "c", 0: "a", 1: "b"}}
+    for _ in range(2):
+        results = dubium.explain_dataset(networks, x, tmp_path, **given)
+    assert results.about["classes"] == ["a", "b", "c"]
+    with pytest.raises(OptionError, match="class_names is a str; a list of names"):
+        dubium.explain_dataset(networks, x, tmp_path / "text", class_names="abc")
 
 
 def test_explain_dataset_is_explain_image_by_image(tmp_path, networks, x):
@@ -497,7 +569,8 @@ class Damaged(Samples):
 
 
 def test_samples_that_cannot_be_read_are_skipped_as_files_are_and_others_are_named(networks, x, tmp_path):
-    results = dubium.explain_dataset(networks, Damaged(x, FORMS["pairs"]), tmp_path / "out", method="grad", top=2)
+    with pytest.warns(UserWarning, match="1 file could not be read: Sample 3"):
+        results = dubium.explain_dataset(networks, Damaged(x, FORMS["pairs"]), tmp_path / "out", method="grad", top=2)
     assert len(results) == 11
     assert results.skipped() == [{"path": "sample 3", "reason": SKIPPED}]
     for error in (ValueError, ZeroDivisionError, IndexError):

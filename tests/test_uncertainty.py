@@ -62,6 +62,15 @@ def test_target_equals_the_definition_and_its_gradient_equals_autograd_in_float6
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
+def test_target_of_sure_networks_has_its_slopes_in_float32_too():
+    z = torch.tensor([[[16.0, 0.0, -1.0], [15.0, 0.5, -2.0], [17.0, -1.0, 0.0]]], requires_grad=True)  # about 1e-6 nats
+    exact = z.detach().double().requires_grad_()
+    for kind in ("total", "aleatoric", "epistemic"):
+        (ours,) = torch.autograd.grad(UncertaintyTarget((kind,))(z).sum(), z)
+        (theirs,) = torch.autograd.grad(UncertaintyTarget((kind,))(exact).sum(), exact)
+        torch.testing.assert_close(ours, theirs.float(), rtol=1e-6, atol=0)
+
+
 def test_target_has_finite_gradients_at_probability_one():
     z = torch.tensor([[[900.0, -900.0], [900.0, -900.0]]], requires_grad=True)
     (gradient,) = torch.autograd.grad(UncertaintyTarget(("total", "epistemic"))(z).sum(), z)

@@ -1,6 +1,6 @@
 """Maps and numbers that change need a new version number, or old results would be continued with new ones.
 
-After a change that is meant, raise `METHOD_VERSIONS` (registry.py) or the protocol's `version`, and write the new
+After a change that is meant, raise the method's `version` (registry.py) or the protocol's, and write the new
 values: `python -m tests.test_versions`.
 """
 
@@ -67,7 +67,7 @@ def expected(group, name, version):
 def test_maps_change_with_the_methods_version_only(name):
     before, now = torch.tensor(expected("methods", name, METHOD_VERSIONS[name])), torch.tensor(method_maps(name))
     scale = before.abs().amax()
-    assert (now - before).abs().amax() <= 1e-3 * scale, f"The maps of {name} have changed: raise METHOD_VERSIONS."
+    assert (now - before).abs().amax() <= 1e-3 * scale, f"The maps of {name} changed: raise its version."
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

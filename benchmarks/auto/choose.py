@@ -21,7 +21,7 @@ import dubium
 from benchmarks.auto.split import split_indices
 from dubium.attribution._blur import blur_images
 from dubium.attribution._context import DEFAULT_CONTEXT
-from dubium.attribution.blur_path import Lines, blur_lines, rises
+from dubium.attribution.blur_path import BlurCredits, blur_credits, mean_rise
 from dubium.data import load
 from dubium.evaluation.metrics.anomaly import best_boxes, box_iou, plant
 from dubium.evaluation.metrics.blurring import blurring_test, image_areas, pixel_counts, reduction_rates, sigma_grid
@@ -48,14 +48,14 @@ def smooth(maps: Maps, width: float) -> Maps:
     return blur_images(maps, [width * min(maps.shape[2:]) / 32])[0]
 
 
-def uncancelled(lines: Lines, width: float) -> Maps:
+def uncancelled(lines: BlurCredits, width: float) -> Maps:
     """Rises, times the part of the change around each pixel that rises and falls do not cancel."""
     signed = lines.mean(1)
-    return rises(lines) * smooth(signed, width).clamp_min(0) / smooth(signed.abs(), width).clamp_min(1e-30)
+    return mean_rise(lines) * smooth(signed, width).clamp_min(0) / smooth(signed.abs(), width).clamp_min(1e-30)
 
 
-VARIANTS: dict[str, Callable[[Lines], Maps]] = {
-    "mean of positive parts": rises,
+VARIANTS: dict[str, Callable[[BlurCredits], Maps]] = {
+    "mean of positive parts": mean_rise,
     "positive part of the mean": lambda lines: lines.mean(1).clamp_min(0),
     "signed mean": lambda lines: lines.mean(1),
     "smoothed by 1, then the positive part": lambda lines: smooth(lines.mean(1), 1).clamp_min(0),
@@ -66,7 +66,7 @@ VARIANTS: dict[str, Callable[[Lines], Maps]] = {
 def variant_maps(posterior: Posterior, x: Images, kinds: tuple[Kind, ...], passes: int) -> dict[str, Maps]:
     """The maps of every variant, (B, kinds, H, W)."""
     network = stack(posterior)
-    parts = [blur_lines(network, some, UncertaintyTarget(kinds), passes, DEFAULT_CONTEXT) for some in x.split(20)]
+    parts = [blur_credits(network, some, UncertaintyTarget(kinds), passes, DEFAULT_CONTEXT) for some in x.split(20)]
     lines = torch.cat(parts)
     return {name: variant(lines) for name, variant in VARIANTS.items()}
 

@@ -18,7 +18,7 @@ from dubium.evaluation.metrics.scoring import scorer
 from dubium.figures import overlay, picture, smooth_map
 
 METHODS: dict[str, dict[str, object]] = {
-    "blur-path": {},
+    "auto": {},
     "ua-backprop": {},
     "grad": {},
     "blur-ig": {"steps": 20},

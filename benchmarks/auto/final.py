@@ -3,7 +3,9 @@
     DUBIUM_DATA=... DUBIUM_MODELS=... python -m benchmarks.auto.final OUT RUN DATASET [PROTOCOL ...]
 
 Killed, the same command goes on. Images are those of `split.py`, part `final`. What was cut to fit two shared cores is
-in `SIZES`, `CUTS`, `FEWER` and `METHODS`, and in each summary's settings.
+in `SIZES`, `CUTS`, `FEWER` and `METHODS`, and in each summary's settings. With DUBIUM_RESULTS=FOLDER a small copy of
+each summary goes there. With DUBIUM_METHODS=METHOD,METHOD these alone are run, and no control that is not named; what
+an earlier copy has of others stays in it.
 """
 
 import os
@@ -18,11 +20,19 @@ from benchmarks.auto.split import split_indices
 from dubium.data import load
 from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.protocols import Evaluation, run_protocol
-from dubium.fingerprint import posterior_digest
+from dubium.fingerprint import posterior_digests
 from dubium.report.protocols import write_figures
 from dubium.run.networks import open_posterior
 
-METHODS = ("blur-path", "ua-backprop", "grad", "ig:start=blur:steps=5", "blur-ig:steps=20", "effect-variance")
+METHODS = (
+    "blur-path",
+    "blur-path:net=1",
+    "ua-backprop",
+    "grad",
+    "ig:start=blur:steps=5",
+    "blur-ig:steps=20",
+    "effect-variance",
+)
 CHECKS = ("kinds", "top")
 SIZES: dict[str, dict[str, object]] = {
     "anomaly": {"images": 200, "candidates": 2000},
@@ -39,21 +49,24 @@ CUTS: dict[str, dict[str, dict[str, object]]] = {
         "removal": {"images": 40, "candidates": 2000, "remove": ("mean", "linear")},
     },
 }
-FEWER: dict[tuple[str, str], tuple[str, ...]] = {("cifar-10", "removal"): METHODS[:4]}  # by dataset and protocol
-FEWER |= {("cifar-100", protocol): METHODS[:3] for protocol in SIZES}  # a hundred classes: the dearest
+FEWER: dict[tuple[str, str], tuple[str, ...]] = {("cifar-10", "removal"): METHODS[:5]}  # by dataset and protocol
+FEWER |= {("cifar-100", protocol): METHODS[:4] for protocol in SIZES}  # a hundred classes: the dearest
 
 
-def run_final(out: Path, run: str, dataset: str, protocols: list[str], results: Path | None) -> None:
-    """Run the protocols in turn; a small copy of each summary goes to `results`."""
+def run_final(
+    out: Path, run: str, dataset: str, protocols: list[str], results: Path | None, some: tuple[str, ...] = ()
+) -> None:
+    """Run the protocols in turn, with `some` methods alone if there are any; small copies go to `results`."""
     torch.set_num_threads(1)
     test = load(dataset, "test")
     data = test.subset(split_indices(dataset, len(test), "final"))
     posterior, _ = open_posterior({"run": run})
     name = f"{Path(run).name}-{dataset}"
-    weights, train = posterior_digest(posterior), load(dataset, "train")
+    digests, train = posterior_digests(posterior), load(dataset, "train")
     for protocol in protocols:
         start, folder = time.time(), out / name / protocol
-        methods = parse_methods(FEWER.get((dataset, protocol), METHODS), data.shape[0])
+        texts = some or FEWER.get((dataset, protocol), METHODS)
+        methods = parse_methods(texts, data.shape[0], control=not some)
         evaluation = Evaluation(
             posterior,
             data,
@@ -61,7 +74,7 @@ def run_final(out: Path, run: str, dataset: str, protocols: list[str], results: 
             ("epistemic",),
             folder,
             Path(run).name,
-            weights,
+            digests,
             other_data=train,
             map_folder=out / name / "maps",
             on_step=lambda text: print(time.strftime("%H:%M:%S"), name, text, flush=True),
@@ -75,5 +88,6 @@ def run_final(out: Path, run: str, dataset: str, protocols: list[str], results: 
 
 if __name__ == "__main__":
     where, which, images, *chosen = sys.argv[1:]
-    small = os.environ.get("DUBIUM_RESULTS")
-    run_final(Path(where), which, images, chosen or list(SIZES), Path(small) if small else None)
+    small, alone = os.environ.get("DUBIUM_RESULTS"), os.environ.get("DUBIUM_METHODS", "")
+    texts = tuple(filter(None, alone.split(",")))
+    run_final(Path(where), which, images, chosen or list(SIZES), Path(small) if small else None, texts)

@@ -9,6 +9,7 @@ hand. **Bold** is the first; = is not significantly worse than the first (Holm o
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ NAMES = {
     "fashion-mnist-11-fashion-mnist": "Fashion-MNIST",
     "cifar100-resnets-cifar-100": "CIFAR-100",
     "causes-mnist": "MNIST, two causes",
+    "causes-1000-mnist": "MNIST, two causes, networks of seed 1000",
 }
 TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "blurring": ("blurring", ("murr@2%", "auc-urr@2%", "murr@5%", "auc-urr@5%")),
@@ -34,10 +36,12 @@ TABLES: dict[str, tuple[str, tuple[str, ...]]] = {
     "kinds": ("sanity", ("kinds", "kinds-top5")),
     "randomised": ("sanity", ("top5@100%", "cascade@100%")),
 }
-BASE = "ua-backprop"
+OWN, BASE = "blur-path:net=1", "ua-backprop"  # what `auto` stands for, and the paper's method
+VARIANTS = ("blur-path", "blur-path:net=2")
+CAUSES = {"causes": "causes-mnist", "causes anew": "causes-1000-mnist"}
 README = ROOT / "README.md"
 README_RUNS = ("mnist-11-mnist", "cifar10-resnet20-cifar-10", "cifar100-resnets-cifar-100", "svhn-11-svhn")
-README_METHODS = ("blur-path", BASE, "grad")
+README_METHODS = (OWN, BASE, "grad", "random", "smooth-random", "edges", "local-contrast")
 README_ROWS = (("blurring", "auc-urr@2%"), ("anomaly", "iou"))
 
 
@@ -57,11 +61,12 @@ def protocol_table(results: Mapping[str, Mapping[str, Any]], protocol: str, metr
         (name, cell.metric, cell.method): cell
         for name, by_protocol in results.items()
         if protocol in by_protocol
-        for cell in overview_cells(by_protocol[protocol], metrics)
+        for cell in [*ranked_cells(by_protocol[protocol], metrics), *variant_cells(by_protocol[protocol], metrics)]
     }
     if not cells:
         return "*Not measured yet.*"
-    methods = sorted(dict.fromkeys(method for _, _, method in cells), key=is_control)
+    methods = dict.fromkeys(method for _, _, method in cells)
+    methods = sorted(methods, key=lambda method: (is_control(method), method != OWN, not is_variant(method)))
     head = "| | " + " | ".join(f"`{m}`" + " (control)" * is_control(m) for m in methods) + " |"
     lines = [head, "|---" * (1 + len(methods)) + "|"]
     for name, metric in dict.fromkeys((name, metric) for name, metric, _ in cells):
@@ -70,12 +75,30 @@ def protocol_table(results: Mapping[str, Mapping[str, Any]], protocol: str, metr
     return "\n".join(lines)
 
 
+def is_variant(label: str) -> bool:
+    """Whether a label is our own method's with other options: it is shown, and takes part in no rank."""
+    return label in VARIANTS
+
+
+def ranked_cells(summary: Mapping[str, Any], metrics: Sequence[str] | None = None) -> list[OverviewCell]:
+    """The cells of all methods but our own's variants, ranked among themselves."""
+    results = {method: found for method, found in summary["results"].items() if not is_variant(method)}
+    rows = [row for row in summary["comparisons"] if not is_variant(row["a"]) and not is_variant(row["b"])]
+    return overview_cells({**summary, "results": results, "comparisons": rows}, metrics)
+
+
+def variant_cells(summary: Mapping[str, Any], metrics: Sequence[str]) -> list[OverviewCell]:
+    """The cells of our own method's variants, without ranks."""
+    cells = overview_cells(summary, metrics)
+    return [replace(cell, rank=None) for cell in cells if is_variant(cell.method)]
+
+
 def interval_text(cell: OverviewCell) -> str:
     """Value and interval; bold for the first, = for what cannot be told from it."""
     text = f"{short(cell.value)} [{short(cell.low)}, {short(cell.high)}]"
     if cell.rank is None:
         return text
-    return f"**{text}**" if cell.rank == 1 else f"{text} =" if cell.level else text
+    return f"**{text}**" if cell.first else f"{text} =" if cell.level else text
 
 
 def short(value: float) -> str:
@@ -90,8 +113,8 @@ def verdict_table(results: Mapping[str, Mapping[str, Any]], method: str) -> str:
         for key, (protocol, metrics) in TABLES.items():
             if key == "randomised":
                 continue  # random maps pass that test: no control can be beaten there
-            cells = overview_cells(by_protocol[protocol], metrics) if protocol in by_protocol else []
-            for metric in dict.fromkeys(cell.metric for cell in cells if cell.rank is not None):
+            cells = ranked_cells(by_protocol[protocol], metrics) if protocol in by_protocol else []
+            for metric in dict.fromkeys(cell.metric for cell in cells if cell.rank and cell.method == method):
                 lines.append(verdict_row(name, metric, [cell for cell in cells if cell.metric == metric], method))
     return "\n".join(lines)
 
@@ -101,8 +124,9 @@ def verdict_row(name: str, metric: str, cells: Sequence[OverviewCell], method: s
     own = by_method[method]
     against = "better" if BASE in own.beats else "**worse**" if BASE in own.loses_to else "level"
     control = best_control(cells)
-    verdict = "worse" if (own.rank or 0) < (control.rank or 0) else "**better**"
-    rank = f"{own.rank} of {len(cells)}" + (" =" if own.level and own.rank != 1 else "")
+    gap = (own.rank or 0) - (control.rank or 0)
+    verdict = "worse" if gap < 0 else "**better**" if gap > 0 else "equal"
+    rank = f"{own.rank:g} of {len(cells)}" + (" =" if own.level and not own.first else "")
     return f"| {NAMES[name]}, `{metric}` | {rank} | {against} | `{control.method}` {short(control.value)}: {verdict} |"
 
 
@@ -114,11 +138,12 @@ def best_control(cells: Sequence[OverviewCell]) -> OverviewCell:
 def ranks_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     """The mean rank of every method, a row for each run and protocol; empty where a method was not run."""
     summaries = {(name, protocol): found for name, own in results.items() for protocol, found in own.items()}
-    methods = sorted(dict.fromkeys(m for found in summaries.values() for m in found["results"]), key=is_control)
+    methods = dict.fromkeys(m for found in summaries.values() for m in found["results"] if not is_variant(m))
+    methods = sorted(methods, key=is_control)
     head = "| | " + " | ".join(f"`{m}`" + " (control)" * is_control(m) for m in methods) + " |"
     lines = [head, "|---" * (1 + len(methods)) + "|"]
     for (name, protocol), summary in summaries.items():
-        ranks = mean_ranks(overview_cells(summary))
+        ranks = mean_ranks(ranked_cells(summary))
         best = min(ranks.values())
         texts = [f"{ranks[m]:.1f}" if m in ranks else "" for m in methods]
         bold = [f"**{text}**" if ranks.get(m) == best else text for m, text in zip(methods, texts, strict=True)]
@@ -126,9 +151,9 @@ def ranks_table(results: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def causes_table(results: Mapping[str, Mapping[str, Any]]) -> str:
+def causes_table(results: Mapping[str, Mapping[str, Any]], name: str) -> str:
     """Two by two: how often each kind's map points at each cause."""
-    summary = results.get("causes-mnist", {}).get("causes")
+    summary = results.get(name, {}).get("causes")
     if summary is None:
         return "*Not measured yet.*"
     notes, lines = "\n".join(summary["notes"]), []
@@ -160,16 +185,15 @@ def sizes_table(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def readme_table(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Blurring and planted patches: some methods and the best control, each dataset's two rows together."""
-    heads = [*(f"`{method}`" for method in README_METHODS), "best control"]
+    """Blurring and planted patches: some methods and all controls, each dataset's two rows together."""
+    heads = [f"`{method}`" + " (control)" * is_control(method) for method in README_METHODS]
     lines = [f"| | {' | '.join(heads)} |", "|---" * (1 + len(heads)) + "|"]
     for name, (protocol, metric) in product(README_RUNS, README_ROWS):
         if protocol not in results.get(name, {}):
             continue
-        cells = overview_cells(results[name][protocol], [metric])
-        by_method, control = {cell.method: cell for cell in cells}, best_control(cells)
+        cells = ranked_cells(results[name][protocol], [metric])
+        by_method = {cell.method: cell for cell in cells}
         texts = [interval_text(by_method[method]) for method in README_METHODS]
-        texts.append(f"`{control.method}` {interval_text(control)}")
         lines.append(f"| {NAMES[name]}, `{metric}` | {' | '.join(texts)} |")
     return "\n".join(lines)
 
@@ -187,10 +211,11 @@ def fill_page(text: str, tables: Mapping[str, str]) -> str:
 def main() -> None:
     results = read_results()
     tables = {key: protocol_table(results, protocol, metrics) for key, (protocol, metrics) in TABLES.items()}
-    tables |= {"causes": causes_table(results), "verdict": verdict_table(results, "blur-path")}
+    tables |= {marker: causes_table(results, name) for marker, name in CAUSES.items()}
+    tables |= {"verdict": verdict_table(results, OWN)}
     tables |= {"sizes": sizes_table(results), "ranks": ranks_table(results)}
     PAGE.write_text(fill_page(PAGE.read_text(encoding="utf-8"), tables), encoding="utf-8")
-    readme = {"results": readme_table(results).replace("`blur-path`", "`auto`")}
+    readme = {"results": readme_table(results).replace(f"`{OWN}`", "`auto`")}
     README.write_text(fill_page(README.read_text(encoding="utf-8"), readme), encoding="utf-8")
     print(f"{PAGE.relative_to(ROOT)}: {sum(len(found) for found in results.values())} results")
 

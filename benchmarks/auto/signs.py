@@ -22,8 +22,8 @@ from benchmarks.auto.split import split_indices
 from dubium.attribution._blur import WIDTHS, blurred_copies
 from dubium.attribution._context import DEFAULT_CONTEXT
 from dubium.attribution._paths import sum_along_path
-from dubium.attribution.blur_path import PARTS_OF_TOTAL, points_on_lines
-from dubium.attribution.blur_path import rises as rises_of_lines
+from dubium.attribution.blur_path import PARTS_OF_TOTAL, path_points
+from dubium.attribution.blur_path import mean_rise as rises_of_lines
 from dubium.data import load
 from dubium.evaluation.metrics.anomaly import best_boxes, box_iou, plant
 from dubium.evaluation.metrics.blurring import blurring_test, image_areas, pixel_counts, reduction_rates, sigma_grid
@@ -108,13 +108,13 @@ VARIANTS: dict[str, Callable[[Credits], Maps]] = {
 
 
 def path_credits(posterior: Posterior, x: Images) -> Credits:
-    """What `blur_lines` sums, point by point."""
+    """What `blur_credits` sums, point by point."""
     network: nn.Module = stack(posterior)
     return torch.cat([_credits(network, some) for some in x.split(20)])
 
 
 def _credits(network: nn.Module, x: Images) -> Credits:
-    line, place, weight = points_on_lines(DEFAULT, x)
+    line, place, weight = path_points(DEFAULT, x)
 
     def detail(images: slice, some: Int[Tensor, " n"]) -> Float[Tensor, "n b C H W"]:
         return (x[images] - blurred_copies(x[images]))[line[some]]

@@ -1,6 +1,6 @@
 """`dubium.evaluate`: what the command `dubium evaluate` does, from Python."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -9,40 +9,45 @@ import torch
 from torch import Tensor
 
 from dubium._explain import uncertainty
-from dubium.checks import check_folder_name, check_kinds, check_seed, count_text
+from dubium.checks import check_folder_name, check_kinds, check_seed, skipped_note
 from dubium.choices import DEMO
 from dubium.data import Dataset, load
 from dubium.data.fit import Preprocessing
+from dubium.data.image_files import find_images, image_size
 from dubium.data.labels import match_labels
 from dubium.data.samples import as_dataset
-from dubium.errors import OptionError, lookup
+from dubium.errors import NetworkError, OptionError, UnknownNameError, lookup
 from dubium.evaluation.methods import DEFAULTS, label_methods
 from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
 from dubium.evaluation.protocols.evaluation import ignore_step
 from dubium.folder_lock import own_folder
-from dubium.networks.chosen_output import WithChosenOutput
 from dubium.networks.class_choice import check_class_names
-from dubium.networks.outputs import OutputChoice
-from dubium.posteriors import as_posterior
-from dubium.posteriors.files.load import load_with_record
+from dubium.networks.outputs import OutputChoice, WithChosenOutput
+from dubium.posteriors import Record, as_posterior
+from dubium.posteriors.files.architecture import Architecture
+from dubium.posteriors.files.load import check_saved, load_with_record
+from dubium.protocols import TOGETHER
 from dubium.report.evaluation import write_evaluation_page
 from dubium.report.protocols import write_figures
+from dubium.run.networks import input_shape as known_shape
 from dubium.run.sources import open_dataset
+from dubium.run.work import vae_beside
 from dubium.types import Kind, Posterior
 
 
 def evaluate(
     posterior: Any,
     data: Any,
-    methods: Iterable[Any] | None = None,
+    methods: Any = None,
     protocol: str = "blurring",
     out: Path | str | None = None,
     *,
     kinds: Iterable[Kind] | Kind = "epistemic",
     scale: str = "cpu",
     output: OutputChoice = None,
-    class_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | Mapping[int, str] | None = None,
     input_shape: tuple[int, int, int] | None = None,
+    architecture: Architecture | None = None,
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
     **options: Any,
@@ -62,10 +67,13 @@ def evaluate(
         output: what of the networks' output are the logits, as for `explain`.
         class_names: of the networks' classes, in their order, by which a folder's labels are found; those that were
             saved with a posterior by default. Labels that cannot be matched are not used, and `notes` say so.
-        input_shape: (C, H, W) that the networks take, where the images of a folder differ in size.
+        input_shape: (C, H, W) that the networks take, where the images of a folder differ in size and no saved
+            posterior says it.
+        architecture: of a saved posterior's networks that are not dubium's own, as for `load_posterior`.
         seed: of everything that is drawn.
         progress: called with a sentence about what is being done.
-        options: of the protocol, such as `images=50`.
+        options: of the protocol, such as `images=50`; `patches` of "anomaly" may be what `data` may be: images of the
+            same shape that patches are cut from.
 
     Returns:
         What `summary.json` holds: `results` by method and metric, `comparisons`, `settings`, `notes`.
@@ -75,29 +83,44 @@ def evaluate(
     >>> sorted(found["results"])
     ['edges', 'grad', 'local-contrast', 'random', 'smooth-random']
     """
+    if protocol == "all":
+        raise UnknownNameError(
+            "protocol='all' is of the command line: `dubium evaluate all RUN --dataset DATA --out FOLDER`. In Python "
+            f"call evaluate once for each protocol: {', '.join(TOGETHER)}."
+        )
     lookup("protocol", PROTOCOLS, protocol)
     class_names = None if class_names is None else check_class_names(class_names)
     texts = lookup("scale", DEFAULTS, scale)
-    images = read_data(data, PROTOCOLS[protocol].split, input_shape)
-    chosen = label_methods(texts if methods is None else methods, images.shape[0])
+    opened: Posterior = ()
+    record: Record | None = None
+    if PROTOCOLS[protocol].needs_posterior:
+        if isinstance(posterior, str | Path) or architecture is not None:
+            opened, record = load_with_record(check_saved(posterior), architecture)
+            class_names = class_names or record.classes
+            input_shape = input_shape or other_shape(record, data)
+        else:
+            opened = as_posterior(posterior)
+    preprocessing = None if input_shape is None else Preprocessing(input_shape)
+    images = read_data(data, PROTOCOLS[protocol].split, preprocessing)
+    alone = isinstance(methods, str) or callable(methods)
+    name = str(posterior) if isinstance(posterior, str | Path) else ""
+    asked = texts if methods is None else [methods] if alone else methods
+    chosen = label_methods(asked, images.shape[0], vae_beside(name) if name and opened else None)
     networks: Posterior = ()
     note = ""
     if PROTOCOLS[protocol].needs_posterior:
-        if isinstance(posterior, str | Path):
-            opened, record = load_with_record(posterior)
-            class_names = class_names or record.classes
-        else:
-            opened = as_posterior(posterior)
-        networks = check_networks(opened, images, output)
+        networks = check_networks(opened, images, output, record)
         images, note = match_to_networks(images, networks, class_names, protocol)
-    note = " ".join(filter(None, [note, skipped_note(images)]))
-    others = other_images(data, images) if input_shape is None else images
-    name = str(posterior) if isinstance(posterior, str | Path) else ""
+    note = " ".join(filter(None, [note, skipped_note(images.skipped)]))
+    others = other_images(data, images, preprocessing)
+    if protocol == "anomaly" and not isinstance(options.get("patches"), str | Path | None):
+        others = as_dataset(options.pop("patches"))
     with TemporaryDirectory() as temporary:
         folder = check_folder_name(temporary if out is None else out)
         evaluation = Evaluation(
             networks, images, chosen, check_kinds(kinds), folder, name,
-            seed=check_seed(seed), other_data=others, on_step=progress or ignore_step, note=note,
+            seed=check_seed(seed), other_data=others, preprocessing=preprocessing,
+            on_step=progress or ignore_step, note=note,
         )  # fmt: skip
         with own_folder(folder):
             summary = run_protocol(protocol, evaluation, scale=scale, **options)
@@ -107,27 +130,47 @@ def evaluate(
     return summary
 
 
-def read_data(data: Any, split: str, input_shape: tuple[int, int, int] | None) -> Dataset:
-    """Images in memory; those of a folder without files that cannot be read, brought to the shape if there is one."""
+def other_shape(record: Record, data: Any) -> tuple[int, int, int] | None:
+    """The (C, H, W) of a saved posterior where data is a folder with an image of another size; None where it is not."""
+    if len(record.input_shape or ()) != 3 or not isinstance(data, str | Path) or not Path(data).is_dir():
+        return None
+    channels, height, width = record.input_shape or ()
+    fits = all(image_size(file) == (height, width) for file in find_images([str(data)]))
+    return None if fits else (channels, height, width)
+
+
+def read_data(data: Any, split: str, preprocessing: Preprocessing | None) -> Dataset:
+    """Images in memory; those of a folder without files that cannot be read, brought to a shape if one is given."""
     if not isinstance(data, str | Path):
-        if input_shape is not None:
+        if preprocessing is not None:
             raise OptionError(
                 "input_shape= is for a folder or a name; images in memory are taken as they are. Resize them first."
             )
         return as_dataset(data)
-    return open_dataset({"dataset": str(data)}, split, None if input_shape is None else Preprocessing(input_shape))
+    return open_dataset({"dataset": str(data)}, split, preprocessing)
 
 
-def skipped_note(data: Dataset) -> str:
-    """How many files could not be read, and why; "" where there is none."""
-    count, more = len(data.skipped), f" And {len(data.skipped) - 3:,} more." * (len(data.skipped) > 3)
-    return f"{count_text(count, 'file')} could not be read: {' '.join(data.skipped[:3])}{more}" if count else ""
+def check_networks(
+    posterior: Posterior, data: Dataset, output: OutputChoice, record: Record | None = None
+) -> Posterior:
+    """The networks with logits as their output, after the checks of `uncertainty` on one image.
 
-
-def check_networks(posterior: Posterior, data: Dataset, output: OutputChoice) -> Posterior:
-    """The networks with logits as their output, after the checks of `uncertainty` on one image."""
+    Args:
+        record: of a saved posterior, which may say what images it takes.
+    """
     x = data.batch([0])
-    uncertainty(posterior, x, output=output)
+    try:
+        uncertainty(posterior, x, output=output)
+    except NetworkError as error:
+        taken = tuple(side or own for side, own in zip(known_shape(posterior, record), data.shape, strict=True))
+        if taken == data.shape:
+            raise
+        given, text = (",".join(map(str, shape)) for shape in (data.shape, taken))
+        raise NetworkError(
+            f"The networks take images of shape {text} (channels, height, width); those of {data.name} have {given}. "
+            f"--input-shape {text} brings a dataset or folder to it (input_shape=({text}) in Python), as `dubium "
+            "explain` does by itself; images in memory must have it."
+        ) from error
     with torch.no_grad():
         gives_logits = output is None and isinstance(next(iter(posterior))(x), Tensor)
     return posterior if gives_logits else WithChosenOutput(posterior, output)
@@ -142,11 +185,11 @@ def match_to_networks(
     return match_labels(data, class_names, uncertainty(networks, data.batch([0])).probs.shape[1])
 
 
-def other_images(data: Any, images: Dataset) -> Dataset | None:
+def other_images(data: Any, images: Dataset, preprocessing: Preprocessing | None = None) -> Dataset | None:
     """The images that patches are cut from: the other half of the demo's digits, or for images in memory these again.
 
     None for a dataset that is named: its other split is loaded where it is needed.
     """
     if isinstance(data, str | Path):
-        return load(DEMO).subset(slice(1, None, 2)) if str(data) == DEMO else None
+        return load(DEMO, preprocessing=preprocessing).subset(slice(1, None, 2)) if str(data) == DEMO else None
     return images

@@ -1,6 +1,6 @@
 """The pipeline: check, borrow the networks, attribute."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from jaxtyping import Float
@@ -9,12 +9,21 @@ from torch import Tensor, nn
 from dubium._methods import choose_method
 from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_CONTEXT, DEFAULT_MEMORY, Context
-from dubium.attribution._relevance import predict_logits
-from dubium.checks import BYTES_FROM, check_images, check_kinds, check_seed, parse_memory, refuse_maps, warn_of_bytes
+from dubium.attribution._passes import predict_logits
+from dubium.checks import (
+    check_images,
+    check_kinds,
+    check_seed,
+    parse_memory,
+    refuse_maps,
+    warn_of_logits,
+)
+from dubium.errors import OptionError, PosteriorTypeError
 from dubium.explanation import Explanation, make_explanation
 from dubium.networks.borrow import borrow_networks
 from dubium.networks.class_choice import check_class_names, check_pair
 from dubium.networks.cut_gradients import find_unseen
+from dubium.networks.logits_network import LogitsRequest
 from dubium.networks.outputs import OutputChoice
 from dubium.registry import UA_BACKPROP, method_names
 from dubium.types import KINDS, Images, Kind, Progress
@@ -38,7 +47,7 @@ def explain(
     output: OutputChoice = None,
     pair: Sequence[int | str] | None = None,
     keep_images: bool = False,
-    class_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | Mapping[int, str] | None = None,
     memory: int | str = DEFAULT_MEMORY,
     seed: int = 0,
     progress: Progress | None = None,
@@ -54,14 +63,14 @@ def explain(
             ("ig:steps=50"); a function `(network, x, target) -> maps`, or a Captum class.
         kinds: of "total", "aleatoric" and "epistemic".
         output: what of the networks' output are the logits (B, K): a key or attribute, an index, or a function of it;
-            "probabilities" takes the logarithm of probabilities, "sigmoid" one output z as the classes (0, z). By
-            itself it is a tensor, `logits` if there is one, or the only tensor that can be logits.
+            "probabilities" takes the logarithm of probabilities, "sigmoid" one output z as the classes (0, z). None: a
+            tensor is taken as it is; of others `logits` if there is one, else the only floating tensor (B, K >= 2).
         pair: two classes, as in (4, 9): explain the doubt between them alone, which is a function of the difference of
             their logits. Scores, maps and predictions are then those of two classes.
         keep_images: keep x in the result, for its notebook view and `plot`.
         class_names: of all classes in order, for what is shown.
         memory: what may be used beside networks, images and results: bytes, or text like "512MiB".
-        seed: of the methods that draw random numbers.
+        seed: the seed of methods that draw random numbers.
         progress: called with (steps done, steps in all).
         options: the method's own; an unknown one is an error that lists them.
 
@@ -78,22 +87,22 @@ def explain(
     """
     check_images(x)
     kinds = check_kinds(kinds)
+    if progress is not None and not callable(progress):
+        raise OptionError(f"progress={progress!r}; a function of (steps done, steps in all) is needed.")
     context = Context(parse_memory(memory), check_seed(seed), progress or DEFAULT_CONTEXT.progress)
     chosen = choose_method(method, options, x.shape[1])
     names = None if class_names is None else check_class_names(class_names, pair)
     pair_ids = None if pair is None else check_pair(pair, names)
     images = x.detach().clone() if keep_images else None
-    with borrow_networks(
-        posterior, x, kinds, output=output, needs_gradients=chosen.needs_gradients, pair=pair_ids, class_names=names
-    ) as (networks, x):
+    request = LogitsRequest(output, pair_ids, chosen.explains_log_probs, chosen.needs_gradients, names)
+    with borrow_networks(posterior, x, kinds, request) as (networks, x):
         logits, maps, extras, used_options = chosen.attribute(networks, x, kinds, context)
-        for each in (maps, extras.get("signed", maps)):
+        for each in [maps, extras["signed"]] if "signed" in extras else [maps]:
             if not each.isfinite().all():
-                refuse_maps(each, chosen.name)
-        if chosen.uses_fullgrad and networks.first_passes.operations:
-            warn_if_incomplete(networks, networks.first_passes.operations, x, context.memory, find_unseen)
-    if len(x) and x.max() > BYTES_FROM:
-        warn_of_bytes(x, logits)
+                refuse_maps(each, chosen.name, is_users=chosen.attributor.is_users)
+        if chosen.attributor.uses_fullgrad and networks.first_passes.node_names:
+            warn_if_incomplete(networks, networks.first_passes.node_names, x, context.memory, find_unseen)
+    warn_of_logits(x, logits, kinds)
     if pair_ids is not None:
         used_options = {**used_options, "pair": pair_ids}
         names = None if names is None else tuple(names[k] for k in pair_ids)
@@ -133,11 +142,10 @@ def uncertainty(
     """
     check_images(x)
     kinds, limit = check_kinds(kinds), parse_memory(memory)
-    borrowed = borrow_networks(posterior, x, kinds, output=output, needs_layers=False, needs_gradients=False)
-    with borrowed as (networks, x):
+    request = LogitsRequest(output, needs_gradients=False)
+    with borrow_networks(posterior, x, kinds, request, needs_layers=False) as (networks, x):
         logits = predict_logits(networks, x, limit)
-    if len(x) and x.max() > BYTES_FROM:
-        warn_of_bytes(x, logits)
+    warn_of_logits(x, logits, kinds)
     return make_explanation(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})
 
 
@@ -162,6 +170,10 @@ def fullgrad_completeness(
     """
     check_images(x)
     limit = parse_memory(memory)
-    with borrow_networks([network], x, output=output) as (networks, x):
-        predict_logits(networks, x, limit)  # for its checks
+    if isinstance(network, list | tuple):
+        raise PosteriorTypeError(f"One network is needed, not a {type(network).__name__} of them: call it for each.")
+    with borrow_networks([network], x, request=LogitsRequest(output)) as (networks, x):
+        logits = predict_logits(networks, x, limit)[0]  # for its checks
+        if len(x) == 0:
+            return logits
         return fullgrad_gap(next(iter(networks)), x, memory=limit)

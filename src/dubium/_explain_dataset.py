@@ -1,24 +1,28 @@
 """`dubium.explain_dataset`: what the command `dubium explain` does, from Python."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.checks import check_folder_name, check_kinds, warn_user
+from dubium.checks import check_folder_name, check_kinds, skipped_note, warn_user
 from dubium.choices import RANKING
 from dubium.data.labels import folder_labels_note
 from dubium.data.samples import GIVEN
 from dubium.errors import OptionError
 from dubium.folder_lock import own_folder
+from dubium.networks.class_choice import check_class_names
 from dubium.networks.outputs import OutputChoice
 from dubium.posteriors import as_posterior
+from dubium.posteriors.files.architecture import Architecture, describe_architecture
+from dubium.posteriors.files.load import check_saved, load_with_record
 from dubium.registry import UA_BACKPROP
 from dubium.report import write_page
 from dubium.run import Results, Settings, open_work
 from dubium.run import explain_dataset as explain_work
 from dubium.run.dataset import StageProgress
 from dubium.run.sources import source_folders, source_of
+from dubium.run.work import agreement_note
 
 
 def explain_dataset(
@@ -30,8 +34,9 @@ def explain_dataset(
     kinds: Iterable[str] | str = RANKING,
     top: int | None = None,
     output: OutputChoice = None,
-    class_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | Mapping[int, str] | None = None,
     input_shape: tuple[int, int, int] | None = None,
+    architecture: Architecture | None = None,
     memory: int | str = DEFAULT_MEMORY,
     seed: int = 0,
     batch: int = 32,
@@ -56,7 +61,8 @@ def explain_dataset(
         top: how many of the most uncertain images to explain; None for all.
         output, memory, seed, options: as for `explain`.
         class_names: of all classes.
-        input_shape: (C, H, W) that the networks take, where images differ in size.
+        input_shape: (C, H, W) that the networks take, where images differ in size and no saved posterior says it.
+        architecture: of a saved posterior's networks that are not dubium's own, as for `load_posterior`.
         batch: images at a time.
         fresh: delete earlier results in `out` first, whatever made them.
         progress: called with ("score" or "explain", images done, images in all).
@@ -80,21 +86,29 @@ def explain_dataset(
     if callable(output):
         raise OptionError("output= is a function; a folder of results needs a key, an attribute or an index.")
     named: dict[str, Any] = {"run": str(posterior)}
-    networks = None
-    if not isinstance(posterior, str | Path):
+    networks, record = None, None
+    if architecture is not None:
+        networks, record = load_with_record(check_saved(posterior), architecture)
+        path = describe_architecture(architecture).get("path")
+        named |= {} if path is None else {"architecture": path}
+    elif not isinstance(posterior, str | Path):
         networks = as_posterior(posterior)
         named = {GIVEN: f"{len(networks)} networks"}
     settings = Settings(
         named | ({} if output is None else {"output": output}), {GIVEN: type(data).__name__}, method=method,
         kinds=check_kinds(kinds), options=options, top=top,
-        classes=None if class_names is None else tuple(class_names), input_shape=input_shape,
+        classes=None if class_names is None else check_class_names(class_names), input_shape=input_shape,
         memory=memory, seed=seed, batch=batch,
     )  # fmt: skip
     with own_folder(out):
-        work = open_work(settings, source_of(data), networks)
+        work = open_work(settings, source_of(data), networks, record)
+        for note in filter(None, (agreement_note(work), work.note)):
+            warn_user(note)
         folders, are_given = source_folders(work.source), class_names is not None
         if note := folder_labels_note(folders, work.about["classes"], are_given=are_given):
             warn_user(note)
         results = explain_work(work, out, fresh=fresh, progress=progress)
         write_page(results)
+    if note := skipped_note([item["reason"] for item in results.skipped()]):
+        warn_user(note)
     return results

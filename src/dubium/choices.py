@@ -9,6 +9,9 @@ DATASETS = (
 )
 """The published datasets, the keys of `dubium.data.SOURCES`."""
 
+SPLITS = ("train", "test")
+"""The parts of a dataset, which follow its name after a colon."""
+
 DEMO = "demo"
 """The posterior and the images that are part of the package."""
 

@@ -5,8 +5,8 @@ from a random offset on, draw the classes that they hit. Probabilities are propo
 has the same weight; a class whose probability would exceed 1 is always included, with its own share. Weights are
 unbiased, and sum to the score in every draw.
 
-Aleatoric and epistemic shares are sampled separately, so that both sums are exact. Their elementwise minimum is sampled
-once for both: where they are nearly equal, n maps, not 2n, give all kinds.
+Aleatoric and epistemic shares are drawn separately, so that both sums are exact. The part that they have in common,
+their elementwise minimum, is drawn once for both: `classes=n` traces n classes if they are nearly equal, at most 2n.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 TOLERANCE = 0.25  # of `classes="auto"`: the relative L1 error aimed at
-SAFETY_FACTOR = 1.2  # small draws differ a little less than the law says: two maps cannot be further apart than 2
+SAFETY_FACTOR = 1.2  # the L1 distance of two maps is at most 2: small pilots reach that, and underestimate the error
 PILOT = 5  # classes in each of the two draws that `classes="auto"` compares
 FEW = 4 * PILOT  # so few classes are all traced by `classes="auto"`: comparing draws would not pay
 TINY = 1e-300
@@ -30,18 +30,19 @@ def sample_classes(
     share: Float[Tensor, "S kinds=3 B K"], classes: int | str, seed: int, to_pixels: ToPixels
 ) -> tuple[Float[Tensor, "S kinds=3 B K"], Int[Tensor, " B"] | None]:
     """The shares, moved to as many classes as `classes` says; for "auto", also how many it chose for each image."""
-    networks, _, images, every = share.shape
+    networks, _, images, class_count = share.shape
     offset = start_offsets(networks, seed).to(share.device)
-    counts = torch.full((images,), min(classes, every) if isinstance(classes, int) else every)
-    if classes == "auto" and every > FEW:
-        counts = enough_classes(to_pixels(pilot_weights(share, offset)), every)
-    weights = class_weights(share, counts, offset) if bool((counts < every).any()) else share
+    counts = torch.full((images,), min(classes, class_count) if isinstance(classes, int) else class_count)
+    if classes == "auto" and class_count > FEW:
+        counts = enough_classes(to_pixels(pilot_weights(share, offset)), class_count)
+    weights = class_weights(share, counts, offset) if bool((counts < class_count).any()) else share
     return weights, counts if classes == "auto" else None
 
 
 def start_offsets(networks: int, seed: int) -> Float[Tensor, "S 1 1"]:
-    """Where each network's points begin: evenly spaced, so that networks draw different classes of like ones."""
-    first = torch.rand((), generator=torch.Generator().manual_seed(seed)).double() + 2**-25  # never a whole number
+    """Where each network's points begin: evenly spaced, so that networks with similar shares draw different classes."""
+    generator = torch.Generator().manual_seed(seed)
+    first = torch.rand((), generator=generator, dtype=torch.float32).double() + 2**-25  # never a whole number
     return ((first + torch.arange(networks, dtype=torch.float64) / networks) % 1)[:, None, None]
 
 
@@ -79,13 +80,16 @@ def class_weights(
 def points_per_mass(
     common: Float[Tensor, "S B K"], rest: Float[Tensor, "S B 1"], count: Int[Tensor, "B 1"]
 ) -> Float[Tensor, "S B 1"]:
-    """Points per unit of mass, of `count` points in all, once every class worth more than one point is set aside with
-    exactly one."""
+    """The sampling rate: inclusion probability per unit of a class's share.
+
+    Classes whose probability would exceed 1 are removed with one point each; the rate is the number of points that
+    remain, divided by the mass that remains.
+    """
     largest = common.sort(-1, descending=True).values
     left = largest.flip(-1).cumsum(-1).flip(-1) + rest  # mass of a class and all that are no larger
-    apart = ((count - torch.arange(common.shape[-1], device=common.device)) * largest > left).sum(-1, keepdim=True)
-    apart = apart.clamp(max=common.shape[-1] - 1)
-    return (count - apart) / left.gather(-1, apart).clamp(min=TINY)
+    sure_count = ((count - torch.arange(common.shape[-1], device=common.device)) * largest > left).sum(-1, keepdim=True)
+    sure_count = sure_count.clamp(max=common.shape[-1] - 1)
+    return (count - sure_count) / left.gather(-1, sure_count).clamp(min=TINY)
 
 
 def count_points(chances: Float[Tensor, "S B N"], offset: Float[Tensor, "S 1 1"]) -> Float[Tensor, "S B N"]:
@@ -95,7 +99,7 @@ def count_points(chances: Float[Tensor, "S B N"], offset: Float[Tensor, "S 1 1"]
 
 
 def pilot_weights(share: Float[Tensor, "S kinds=3 B K"], offset: Float[Tensor, "S 1 1"]) -> Float[Tensor, "S 2 B K"]:
-    """Two small draws for the total, as far apart as they can be."""
+    """Two small draws for the total, as far sure_count as they can be."""
     few = torch.full((share.shape[2],), PILOT)
     return torch.stack([class_weights(share, few, start)[:, 0] for start in (offset, (offset + 0.5) % 1)], 1)
 
@@ -103,10 +107,10 @@ def pilot_weights(share: Float[Tensor, "S kinds=3 B K"], offset: Float[Tensor, "
 def enough_classes(pilot: Float[Tensor, "B 2 H W"], classes: int) -> Int[Tensor, " B"]:
     """How many classes bring the error down to the tolerance, if two draws of `PILOT` differ as these maps do.
 
-    The variance of a draw falls as 1/n - 1/K. The difference of two draws is taken as the error of one, which it
-    exceeds: the number is rather too large than too small.
+    The variance of a draw falls as 1/n - 1/K. The difference of two draws is used as the error of one. It is larger, so
+    that the number errs upwards.
     """
     pilot = pilot.double().flatten(2)
     difference = (pilot[:, 0] - pilot[:, 1]).abs().sum(-1) / pilot.mean(1).sum(-1).clamp(min=TINY)
-    shrinks = (TOLERANCE / (SAFETY_FACTOR * difference)) ** 2 * (1 / PILOT - 1 / classes)
-    return (1 / (shrinks + 1 / classes)).ceil().long().clamp(min(PILOT, classes), classes).cpu()
+    wanted_inverse = (TOLERANCE / (SAFETY_FACTOR * difference)) ** 2 * (1 / PILOT - 1 / classes)
+    return (1 / (wanted_inverse + 1 / classes)).ceil().long().clamp(min(PILOT, classes), classes).cpu()

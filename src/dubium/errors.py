@@ -87,10 +87,10 @@ def lookup(noun: str, table: Mapping[str, T], name: object) -> T:
     """`table[name]`, or an error that suggests the nearest name; `noun` says what the table is of."""
     if isinstance(name, str) and name in table:
         return table[name]
-    raise UnknownNameError(unknown(noun, name, table))
+    raise UnknownNameError(unknown_name_text(noun, name, table))
 
 
-def unknown(noun: str, name: object, known: Iterable[str]) -> str:
+def unknown_name_text(noun: str, name: object, known: Iterable[str]) -> str:
     """What to say about a name that does not exist."""
     known = list(known)
     near = get_close_matches(str(name), known, n=1)

@@ -30,7 +30,8 @@ class Estimate:
 
     def sentence(self) -> str:
         time = "time not known" if self.seconds is None else f"about {duration_text(self.seconds)}"
-        return f"{self.task}: {time} and {max(1, round(self.bytes / 1e6)):,} MB on disk."
+        size = f"{max(1, round(self.bytes / 1e6)):,} MB" if self.bytes else "nothing"
+        return f"{self.task}: {time} and {size} on disk."
 
     def json(self) -> dict[str, Any]:
         return asdict(self)

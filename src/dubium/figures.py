@@ -201,7 +201,9 @@ def pair_words(explanation: "Explanation") -> str:
 def shown_images(explanation: "Explanation", x: Images | None) -> Images:
     """The images to draw: those that are given, or those that the explanation keeps."""
     if x is None and explanation.images is None:
-        raise ImagesError("The explanation has no images. Give them, result.plot(x), or explain with keep_images=True.")
+        raise ImagesError(
+            "The explanation has no images. Give them (result.plot(x)), or explain with keep_images=True."
+        )
     x = torch.as_tensor(explanation.images if x is None else x)
     if tuple(x.shape[:1] + x.shape[2:]) != (len(explanation.probs), *explanation.input_shape[2:]):
         raise ImagesError(

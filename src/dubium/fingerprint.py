@@ -2,7 +2,8 @@
 
 `explain`, `evaluate` and `train` keep them in their folders, and refuse a folder whose fingerprints are others.
 
-Not covered: the code that a user's networks or method call in other modules, and the versions of libraries.
+Not covered: the code that a user's networks or method call in other modules, objects of classes of the user's own that
+a network keeps as attributes, and the versions of libraries.
 """
 
 import inspect
@@ -12,12 +13,20 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from dubium.data import Dataset
+from dubium.network_attributes import list_attributes, tensor_bytes, tensor_digest
 from dubium.option_text import split_method
-from dubium.registry import AUTO, METHOD_VERSIONS, RECOMMENDED, REGISTERED, UA_BACKPROP, load_function
+from dubium.registry import (
+    AUTO,
+    METHOD_VERSIONS,
+    RECOMMENDED,
+    RECOMMENDED_OPTIONS,
+    REGISTERED,
+    UA_BACKPROP,
+    load_function,
+)
 from dubium.types import Posterior
 
 ADDRESS = re.compile(r"0x[0-9a-fA-F]+")  # of an object in memory, which differs from run to run
@@ -31,19 +40,19 @@ def dataset_fingerprint(data: Dataset) -> dict[str, Any]:
     return {"images": len(data), "shape": list(data.shape), "sha256": digest.hexdigest()}
 
 
-def tensor_digest(tensor: Tensor) -> str:
-    """SHA-256 of a tensor's type, shape and values."""
-    digest = sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-    digest.update(tensor_bytes(tensor))
-    return digest.hexdigest()
+def posterior_digests(posterior: Posterior) -> dict[str, str | None]:
+    """SHA-256 of all networks' weights and descriptions, and of their attributes; None where they have none."""
+    weights, attributes = "", ""
+    for index, network in enumerate(posterior):
+        weights += weights_digest(network)
+        attributes += "".join(f"{index} {attribute}" for attribute in list_attributes(network))
+    return {
+        "weights": sha256(weights.encode()).hexdigest(),
+        "network attributes": sha256(attributes.encode()).hexdigest() if attributes else None,
+    }
 
 
-def posterior_digest(posterior: Posterior) -> str:
-    """SHA-256 of the `network_digest` of every network."""
-    return sha256("".join(network_digest(network) for network in posterior).encode()).hexdigest()
-
-
-def network_digest(network: nn.Module) -> str:
+def weights_digest(network: nn.Module) -> str:
     """SHA-256 of a network's weights, of its modules as these describe themselves, and of what fixes dropout masks."""
     digest = sha256(ADDRESS.sub("", repr(network)).encode())
     for module in network.modules():
@@ -52,11 +61,6 @@ def network_digest(network: nn.Module) -> str:
         digest.update(name.encode())
         digest.update(tensor_bytes(tensor) if isinstance(tensor, Tensor) else repr(tensor).encode())
     return digest.hexdigest()
-
-
-def tensor_bytes(tensor: Tensor) -> bytes:
-    """The values in row-major order."""
-    return bytes(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
 
 
 def method_fingerprint(method: object, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,7 +86,8 @@ def method_fingerprint(method: object, options: Mapping[str, Any]) -> dict[str, 
 def value_digest(value: object) -> Any:
     """Digests of the networks and tensors in an option's value; None where it has none, and its text says it all."""
     if isinstance(value, nn.Module):
-        return network_digest(value)
+        found = [digest for digest in posterior_digests([value]).values() if digest is not None]
+        return found[0] if len(found) == 1 else found
     if isinstance(value, Tensor):
         return tensor_digest(value)
     if isinstance(value, list | tuple):
@@ -94,7 +99,8 @@ def value_digest(value: object) -> Any:
 def part_fingerprint(part: object) -> dict[str, Any]:
     """Name and version of a method of the registry, or name and source digest of a user's."""
     name = split_method(part)[0] if isinstance(part, str) else part
-    name = RECOMMENDED if isinstance(name, str) and name == AUTO else name
+    if isinstance(name, str) and name == AUTO:
+        return {RECOMMENDED: METHOD_VERSIONS[RECOMMENDED], **RECOMMENDED_OPTIONS}
     if isinstance(name, str) and name in METHOD_VERSIONS:
         return {name: METHOD_VERSIONS[name]}
     if isinstance(name, str) and name in REGISTERED:

@@ -41,6 +41,8 @@ def own_folder(folder: Path | str) -> Iterator[None]:
     if place in OWNED.get():
         yield
         return
+    if place.is_file():
+        raise OptionError(f"{folder} is a file; a folder is needed. Choose another name.")
     is_new = not place.exists()
     place.mkdir(parents=True, exist_ok=True)
     handle = lock_file(place)

@@ -42,12 +42,12 @@ def explanation_html(explanation: Explanation, *, most: int = MOST) -> str:
 def image_card_html(explanation: Explanation, index: int) -> str:
     """One image's prediction, picture and maps."""
     image = None if explanation.images is None else torch.as_tensor(explanation.images[index])
-    parts = [] if image is None else [figure_html(picture(image), "image", f"image {index}")]
+    parts = [] if image is None else [inline_figure_html(picture(image), "image", f"image {index}")]
     for kind, scores in explanation.scores.items():
         caption = f"{kind}<br><b>{float(scores[index]):.3f}</b>"
         if kind in explanation.maps:
             values = smooth_map(torch.as_tensor(explanation.maps[kind][index]), SMOOTH)
-            parts.append(figure_html(map_colours(values), caption, f"{kind} map of image {index}"))
+            parts.append(inline_figure_html(map_colours(values), caption, f"{kind} map of image {index}"))
         else:
             parts.append(f'<div style="{FIGURE}">{caption}</div>')
     title = f"<b>{escape(prediction_words(explanation, index))}</b> <small>image {index}</small>"
@@ -63,7 +63,7 @@ def prediction_words(explanation: Explanation, index: int) -> str:
     return " or ".join(words[: 1 + (float(likely.values[1]) >= 0.05)])
 
 
-def figure_html(pixels: Float[np.ndarray, "H W 3"], caption: str, alt: str) -> str:
+def inline_figure_html(pixels: Float[np.ndarray, "H W 3"], caption: str, alt: str) -> str:
     """A picture that needs no file, above its caption."""
     pixelated = ";image-rendering:pixelated" if max(pixels.shape[:2]) <= SMALL else ""
     image = (

@@ -1,26 +1,49 @@
 """Options and methods as people type them: `steps=50`, `ua-backprop:tau1=.08`. The one place that reads such text."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dubium.errors import OptionError
-from dubium.registry import method_names
+from dubium.registry import REGISTERED, method_names
+
+PYTHON_WORDS = {"True": True, "False": False, "None": None}
+LAYER = "layer"
+"""An option whose value is a name, though many are called 0, 1 or 3.10."""
 
 
-def parse_options(texts: Iterable[str]) -> dict[str, Any]:
-    """`name=value` texts as a dict; see `parse_value`."""
-    options = {}
+def parse_options(texts: Iterable[str], method: str = "") -> dict[str, Any]:
+    """`name=value` texts as a dict, see `parse_value`; `layer` stays a text, unless the method is the user's own."""
+    values = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise OptionError(f"The option is {text!r}; expected name=value.")
-        options[name.strip()] = parse_value(value)
+        values[name.strip()] = value
+    options = {name: parse_value(value) for name, value in values.items()}
+    if isinstance(options.get(LAYER), int | float) and has_layer_names(values.get("relevance", method)):
+        options[LAYER] = values[LAYER].strip()
     return options
 
 
+def has_layer_names(method: str) -> bool:
+    """Whether a method's `layer` is a name: that of dubium's methods and of Captum's is."""
+    if method in REGISTERED:
+        return hasattr(REGISTERED[method], "attribute")
+    return bool(method) and (":" not in method or method.startswith("captum."))
+
+
 def parse_value(text: str) -> Any:
-    """JSON where it is JSON, a number where people read one (`.5`, which JSON does not know), else the text itself."""
+    """JSON or one of Python's words where it is one, a number where people read one, else the text itself.
+
+    >>> [parse_value(text) for text in ("[1, 2]", ".5", "1e2", "True", "none")]
+    [[1, 2], 0.5, 100, True, 'none']
+    """
+    if text.strip() in PYTHON_WORDS:
+        return PYTHON_WORDS[text.strip()]
+    if re.fullmatch(r"\s*-?\d{1,9}[eE]\+?\d{1,2}\s*", text):
+        return int(float(text))
     try:
         return json.loads(text)
     except ValueError:
@@ -74,7 +97,7 @@ def read_method(text: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
     for part in texts:
         if "=" not in part:
             raise OptionError(f"The method {text!r} has the part {part!r}; expected name:option=value:option=value.")
-    options = parse_options(texts)
+    options = parse_options(texts, name)
     if twice := options.keys() & given.keys():
         raise OptionError(f"{', '.join(sorted(twice))} is given twice: in method={text!r} and as an option of its own.")
     return name, {**options, **given}

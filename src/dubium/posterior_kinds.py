@@ -1,7 +1,7 @@
 """The kinds of posterior: one row says how a kind is stored and trained.
 
 No torch here: the command line lists the kinds without importing it. The functions that train a kind are in
-`dubium.training.kinds.TRAINERS`, one row per kind again; a test compares the two tables.
+`dubium.training.trainers.TRAINERS`, one row per kind again; a test compares the two tables.
 """
 
 from dataclasses import dataclass

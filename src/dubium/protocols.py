@@ -24,6 +24,7 @@ class EvaluationProtocol:
             images, and is one of those that `dubium evaluate all` runs.
         split: of a dataset, where the user names none.
         needs_posterior: whether the user names networks; otherwise it trains some of its own.
+        needs_labels: whether it trains networks on the images.
     """
 
     options_path: str
@@ -32,6 +33,7 @@ class EvaluationProtocol:
     key_metrics: tuple[str, ...] = ()
     split: str = "test"
     needs_posterior: bool = True
+    needs_labels: bool = False
     version: int = 1
 
 
@@ -66,6 +68,7 @@ PROTOCOLS: dict[str, EvaluationProtocol] = {
         f"{DRAWN_BY}.causes:causes_figures",
         ("own-other@strict/aleatoric", "own-other@strict", "own-other@loose/aleatoric", "own-other@loose"),
         needs_posterior=False,
+        needs_labels=True,
     ),
     "masks": EvaluationProtocol(f"{PACKAGE}.masks:mask_options", f"{PACKAGE}.masks:evaluate_masks"),
     "mitigation": EvaluationProtocol(
@@ -73,6 +76,7 @@ PROTOCOLS: dict[str, EvaluationProtocol] = {
         f"{PACKAGE}.mitigation:evaluate_mitigation",
         f"{DRAWN_BY}.mitigation:mitigation_figures",
         split="train",
+        needs_labels=True,
     ),
 }
 

@@ -28,9 +28,10 @@ def scale_tau1(classes: int, tau1_at_ten: float) -> float:
 def softmax_share(on_probs: Float[Tensor, "kinds B K"], logits: Logits, tau1: float) -> Float[Tensor, "S kinds B K"]:
     """Shares on probabilities -> shares on each sample's logits; sums over K are kept.
 
-    Probability j gives logit i the part `softmax_i((delta_ij - g_i) / tau1)`. All rows of that K x K matrix are alike
-    but for their diagonal, so its product with the shares needs O(K): with `a = exp(-g / tau1)`, row j sums to
-    `D_j = sum(a) + (exp(1 / tau1) - 1) a_j`. Logarithms keep a small tau1 from overflowing.
+    With g the sample's probabilities, probability j gives logit i the part `softmax_i((delta_ij - g_i) / tau1)`. All
+    rows of that K x K matrix are alike but for their diagonal, so its product with the shares needs O(K): with
+    `a = exp(-g / tau1)`, row j sums to `D_j = sum(a) + (exp(1 / tau1) - 1) a_j`. Logarithms keep a small tau1 from
+    overflowing.
     """
     log_a = -logits.double().softmax(-1)[:, None] / tau1  # (S, 1, B, K)
     log_e_minus_1 = 1 / tau1 + math.log(-math.expm1(-1 / tau1))  # log(exp(1 / tau1) - 1)

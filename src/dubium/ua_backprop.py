@@ -14,6 +14,9 @@ from dubium.shares import class_shares
 from dubium.softmax_share import scale_tau1, softmax_share
 from dubium.types import KINDS, Attribution, Images, Kind, Maps, Progress
 
+PAPER_TAUS = {True: (0.08, 0.3), False: (0.55, 0.02)}
+"""`tau1` and `tau2` of the paper (Appendix B), by whether the images are grey: `PAPER_TAUS[channels == 1]`."""
+
 
 @dataclass(frozen=True)
 class UABackpropOptions:
@@ -35,12 +38,7 @@ class UABackpropOptions:
 
     def resolve_tau1(self, classes: int, channels: int) -> "UABackpropOptions":
         """The same with a number instead of `tau1="auto"`, for so many classes."""
-        return replace(self, tau1=scale_tau1(classes, paper_taus(channels)[0])) if self.tau1 == "auto" else self
-
-
-def paper_taus(channels: int) -> tuple[float, float]:
-    """`tau1` and `tau2` of the paper (Appendix B): of grey images, and of others."""
-    return (0.08, 0.3) if channels == 1 else (0.55, 0.02)
+        return replace(self, tau1=scale_tau1(classes, PAPER_TAUS[channels == 1][0])) if self.tau1 == "auto" else self
 
 
 def ua_backprop(
@@ -70,9 +68,9 @@ def carry_to_pixels(
     maps = x.new_zeros(len(x), weights.shape[1], *x.shape[2:])
     done, total = 0, len(weights) * len(x)
     for chunk in relevance.class_maps(weights):
-        where = pixel_softmax(chunk.maps, options.tau2) if options.normalize else chunk.maps
-        where = where.to(weights.dtype)  # of a network that computes in another one inside
-        maps[chunk.images] += torch.einsum("stbk,sbkhw->bthw", chunk.weights, where) / len(weights)
+        pixel_weights = pixel_softmax(chunk.maps, options.tau2) if options.normalize else chunk.maps
+        pixel_weights = pixel_weights.to(weights.dtype)  # a network may compute in another type inside
+        maps[chunk.images] += torch.einsum("stbk,sbkhw->bthw", chunk.weights, pixel_weights) / len(weights)
         done = (chunk.networks.stop - 1) * len(x) + chunk.images.stop
         progress(done, total)
     if done < total:  # classes without weight have no chunk, so that the last call may be missing

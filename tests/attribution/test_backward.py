@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from dubium.attribution._autograd.nodes import count_graph_numbers
-from dubium.attribution._gradients import batched_vjp, gradients_at
+from dubium.attribution._gradients import gradients_at, pixel_gradients
 
 
 class Flattened(nn.Module):
@@ -94,6 +94,8 @@ NETWORKS = {
     "normalised after": (2, [nn.Conv2d(2, 4, 3), nn.ReLU(inplace=True), normalised(4), nn.Conv2d(4, 2, 3)], flat),
     "pooled": (2, [nn.Conv2d(2, 4, 2), nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(4, 2, 2), nn.MaxPool2d(2)], flat),
     "pooled, cut": (2, [nn.Conv2d(2, 4, 3, padding=1), nn.MaxPool2d(4), nn.Conv2d(4, 2, 1)], flat),
+    "pooled by lists": (2, [nn.Conv2d(2, 4, 2), nn.MaxPool2d([2], [2], [0], [1]), nn.MaxPool2d(2, [2], [1])], flat),
+    "averaged by lists": (2, [nn.Conv2d(2, 4, 2), nn.AvgPool2d([2], [2], [1]), nn.ReLU(), nn.AvgPool2d((2,))], flat),
     "overlapping": (2, [nn.Conv2d(2, 4, 2), nn.MaxPool2d(3, 2, 1), nn.ReLU(), nn.AvgPool2d(2)], flat),
     "in place": (2, [nn.Conv2d(2, 4, 2), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.ReLU(inplace=True)], flat),
     "subclass": (2, [Doubled(2, 4, 2), nn.ReLU(), nn.Conv2d(4, 2, 2)], flat),
@@ -130,7 +132,7 @@ def network_and_images(name: str) -> tuple[nn.Module, torch.Tensor]:
 def test_slopes_are_those_of_autograd(name):
     network, x = network_and_images(name)
     with torch.no_grad():
-        slopes = batched_vjp(network, x, lambda logits: logits)
+        slopes = pixel_gradients(network, x, lambda logits: logits)
     for image, found in zip(x, slopes, strict=True):
         at = image[None].clone().requires_grad_()
         for target, slope in zip(network(at.clone())[0], found, strict=True):
@@ -143,7 +145,7 @@ def test_slopes_of_a_reentrant_checkpoint_are_those_of_autograd():
     inside, x = nn.Sequential(nn.Conv2d(2, 4, 2), nn.Tanh()).double(), torch.randn(2, 2, 5, 5, dtype=torch.float64)
     network = Flattened(nn.Identity(), lambda x: checkpoint(inside, x, use_reentrant=True).mean((2, 3))).eval()
     at = x.clone().requires_grad_()
-    for k, slope in enumerate(batched_vjp(network, x, lambda logits: logits).movedim(1, 0)):
+    for k, slope in enumerate(pixel_gradients(network, x, lambda logits: logits).movedim(1, 0)):
         at.grad = None
         network(at)[:, k].sum().backward()  # torch allows no `grad` here
         torch.testing.assert_close(slope, at.grad, rtol=1e-10, atol=1e-12)
@@ -151,7 +153,7 @@ def test_slopes_of_a_reentrant_checkpoint_are_those_of_autograd():
 
 def test_of_equal_maxima_the_first_is_meant():
     network = nn.Sequential(nn.MaxPool2d(2), nn.Flatten()).eval()
-    slopes = batched_vjp(network, torch.zeros(1, 1, 4, 4), lambda logits: logits)
+    slopes = pixel_gradients(network, torch.zeros(1, 1, 4, 4), lambda logits: logits)
     assert slopes[0, 0, 0].nonzero().tolist() == [[0, 0]]
 
 
@@ -197,7 +199,7 @@ def test_targets_taken_in_parts_find_the_same_slopes():
     network, x = network_and_images("pooled")
     with torch.no_grad():
         torch.testing.assert_close(
-            batched_vjp(network, x, flat), batched_vjp(network, x, flat, memory=1), rtol=1e-12, atol=0
+            pixel_gradients(network, x, flat), pixel_gradients(network, x, flat, memory=1), rtol=1e-12, atol=0
         )
 
 

@@ -6,11 +6,11 @@ from scipy.ndimage import gaussian_filter
 from torch import nn
 
 import dubium
+from dubium._methods import scale_to_scores
 from dubium.attribution import blur_path, ig
 from dubium.attribution._blur import WIDTHS, blurred_copies
 from dubium.attribution._context import DEFAULT_CONTEXT
-from dubium.attribution._scaling import scale_to_scores
-from dubium.attribution.blur_path import PARTS_OF_TOTAL, blur_lines, rises, sum_of_terms
+from dubium.attribution.blur_path import PARTS_OF_TOTAL, blur_credits, mean_rise, sum_of_terms
 from dubium.posteriors import stack
 from dubium.shares import UncertaintyTarget
 from tests.networks import ensemble, images, small_cnn
@@ -33,7 +33,7 @@ def scipy_copies(x):
 
 
 def lines(network, x, target, passes=16):
-    return blur_lines(network, x, target, passes, DEFAULT_CONTEXT)
+    return blur_credits(network, x, target, passes, DEFAULT_CONTEXT)
 
 
 def scores(networks, x):
@@ -87,8 +87,8 @@ def test_the_map_of_total_is_exactly_the_sum_of_the_two_others():
 
 def test_what_raises_less_what_lowers_is_the_signed_map():
     found = lines(stack(ensemble(small_cnn)), images(2), UncertaintyTarget(PARTS_OF_TOTAL))
-    assert (rises(found) >= 0).all()
-    torch.testing.assert_close(rises(found) - rises(-found), found.mean(1), rtol=1e-5, atol=1e-8)
+    assert (mean_rise(found) >= 0).all()
+    torch.testing.assert_close(mean_rise(found) - mean_rise(-found), found.mean(1), rtol=1e-5, atol=1e-8)
 
 
 @pytest.mark.parametrize("size", [(16, 16), (20, 32)])
@@ -103,8 +103,8 @@ def test_net_takes_the_mean_fall_within_each_lines_blur_from_its_rises(size):
         exact += (found[:, line].clamp_min(0) - 2 * torch.from_numpy(falls)).clamp_min(0) / len(WIDTHS)
     exact[1, 2] = 0
     exact[1, 2, 3, 4] = 0.1 / len(WIDTHS)  # nothing is above: all rises
-    torch.testing.assert_close(rises(found, 2), exact, rtol=0, atol=5e-3)
-    assert torch.equal(rises(found, 0), rises(found))
+    torch.testing.assert_close(mean_rise(found, 2), exact, rtol=0, atol=5e-3)
+    assert torch.equal(mean_rise(found, 0), mean_rise(found))
 
 
 def test_net_is_an_option_that_is_checked():
@@ -140,3 +140,16 @@ def test_the_passes_are_those_asked_for_whatever_the_number_of_classes(classes):
     network[0].register_forward_hook(lambda _layer, args, _out: rows.append(len(args[0])))
     blur_path(stack([network]), images(3), UncertaintyTarget(PARTS_OF_TOTAL), passes=5)
     assert sum(rows) == 3 * 5 + 1  # one image is measured first
+
+
+def test_auto_is_blur_path_with_net_unless_it_is_said_otherwise():
+    networks, x = ensemble(small_cnn), images(2)
+
+    def epistemic(method, **options):
+        return dubium.explain(networks, x, method=method, **options).maps["epistemic"]
+
+    assert torch.equal(epistemic("auto"), epistemic("blur-path", net=1))
+    assert not torch.equal(epistemic("auto"), epistemic("blur-path"))
+    assert torch.equal(epistemic("auto", net=0), epistemic("blur-path"))
+    assert torch.equal(epistemic("auto:passes=8:net=0"), epistemic("blur-path", passes=8))
+    assert dubium.explain(networks, x, method="auto").options == {"passes": 16, "net": 1}

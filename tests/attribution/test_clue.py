@@ -112,3 +112,53 @@ class Foreign(nn.Module):
 
     def decode(self, z):
         return torch.zeros(len(z), 1, 5, 5)
+
+
+class Squares(torch.autograd.Function):
+    """As functions were written before torch had `setup_context`."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x**2
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return 2 * ctx.saved_tensors[0] * gradient
+
+
+class Squared(nn.Module):
+    """What a network or a VAE puts out, squared by a function."""
+
+    def __init__(self, body, square):
+        super().__init__()
+        self.body, self.square = body, square
+
+    def forward(self, x):
+        return self.square(self.body(x))
+
+    def encode(self, x):
+        return self.body.encode(x)
+
+    def decode(self, z):
+        return self.square(self.body.decode(z))
+
+
+@pytest.mark.parametrize("method", ["clue", "delta-clue", "clue-path"])
+@pytest.mark.parametrize("where", ["networks", "vae"])
+def test_a_function_of_ones_own_is_searched_like_torchs(method, where):
+    def found(square):
+        networks, vae = ensemble(small_cnn), tiny_vae()
+        if where == "vae":
+            vae = Squared(vae, square).eval()
+        else:
+            networks = [Squared(network, square).eval() for network in networks]
+        return dubium.explain(networks, images(2), method=method, vae=vae, steps=5, lr=0.1).maps["total"]
+
+    torch.testing.assert_close(found(Squares.apply), found(lambda x: x**2), rtol=1e-4, atol=1e-6)
+
+
+def test_a_vae_that_cuts_the_gradient_is_refused():
+    vae = Squared(tiny_vae(), torch.no_grad()(torch.square)).eval()
+    with pytest.raises(errors.OptionError, match=r"vae\.decode cuts the gradient"):
+        dubium.explain(ensemble(small_cnn), images(2), method="clue", vae=vae, steps=3)

@@ -77,6 +77,7 @@ def test_in_place_activations_give_the_same_map_as_others():
     assert torch.equal(x, before)
 
 
+@pytest.mark.filterwarnings("ignore:All networks give the same")  # one network twice on purpose
 def test_a_first_layer_that_works_in_place_leaves_the_images_alone():
     network = nn.Sequential(nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 3)).eval()
     x = images(2) - 0.5
@@ -286,6 +287,64 @@ def test_an_activation_by_function_equals_its_module():
     function(x), module(x)
     function, module = randomised(function), randomised(module)
     torch.testing.assert_close(fullgrad(function, x, all_logits), fullgrad(module, x, all_logits))
+
+
+class Tolerant(Operation):
+    """Tries a layer that does not fit, and goes on without it."""
+
+    def __init__(self, layer):
+        super().__init__(F.gelu)
+        self.misfit = layer
+
+    def forward(self, x):
+        try:
+            x = self.misfit(x)
+        except RuntimeError:
+            x = x + 0.1
+        return super().forward(x) + 0.3
+
+
+class Cautious(Tolerant):
+    """Tells by a hook of its own that it does not fit."""
+
+    def __init__(self, layer):
+        super().__init__(layer)
+        layer.register_forward_pre_hook(refuse)
+
+
+def refuse(_layer, _args):
+    raise RuntimeError
+
+
+@pytest.mark.parametrize("make", [Tolerant, Cautious])
+@pytest.mark.parametrize("layer", [nn.Linear(7, 4), nn.GroupNorm(2, 8)], ids=["known bias", "implicit bias"])
+def test_an_error_that_a_network_catches_leaves_nothing_unrecorded(make, layer):
+    network, x = make(copy.deepcopy(layer)).double(), images(2, 3, dtype=torch.float64)
+    network(x)
+    assert dubium.fullgrad_completeness(randomised(network), x).max() < 1e-8
+
+
+class Dropping(Operation):
+    def __init__(self, how):
+        super().__init__(F.gelu)
+        self.how, self.drop, self.norm = how, nn.Dropout(0.3), nn.GroupNorm(1, 3)
+
+    def forward(self, x):
+        x = self.norm(x)
+        return super().forward(self.drop(x) if self.how == "layer" else F.dropout(x, 0.3, self.training)) + 0.3
+
+
+@pytest.mark.parametrize("how", ["layer", "function"])
+def test_the_first_pass_of_a_dropout_sample_records_what_later_passes_do(how):
+    network, x = Dropping(how), images(3, 3)
+    network(x)  # the last layer learns its size
+    posterior = MCDropout(randomised(network), samples=2)
+    first, second = (dubium.explain(posterior, x).maps["total"] for _ in range(2))
+    assert torch.equal(first, second)
+    for sample in MCDropout(
+        network.double(), samples=2
+    ):  # masks of each are fixed in its first pass, which is recorded
+        assert dubium.fullgrad_completeness(sample, x.double()).max() < 1e-8
 
 
 class NormAct(nn.BatchNorm2d):

@@ -1,6 +1,7 @@
 """Which layers Grad-CAM takes; `test_parity.py` compares its maps with Captum's."""
 
 from copy import deepcopy
+from functools import partial
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from torch import nn
 import dubium
 from dubium.attribution import grad_cam
 from dubium.errors import OptionError
-from tests.networks import ensemble, images, randomised, small_cnn
+from tests.networks import Awkward, ensemble, images, randomised, small_cnn
 
 
 def test_grad_cam_of_networks_that_share_layers_is_that_of_copies():
@@ -84,3 +85,13 @@ def test_grad_cam_refuses_a_network_without_convolutions_of_images():
     network = nn.Sequential(nn.Flatten(2), nn.Conv1d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 142, 4))
     with pytest.raises(OptionError, match=r"Sequential executes no convolution of images \(B, C, H, W\)"):
         grad_cam(randomised(network), images(2, 3), lambda z: z)
+
+
+def test_a_layer_has_the_same_name_where_log_probabilities_are_explained():
+    networks, x = ensemble(partial(Awkward, 1)), images(2)
+    named = {"relevance": "grad-cam", "layer": "twice"}
+    result = dubium.explain(networks, x, of="log-probs", **named)
+    by_hand = [nn.Sequential(network, nn.LogSoftmax(-1)).eval() for network in networks]
+    expected = dubium.explain(by_hand, x, **{**named, "layer": "0.twice"})
+    torch.testing.assert_close(result.maps, expected.maps)
+    torch.testing.assert_close(result.scores, expected.scores)

@@ -97,6 +97,7 @@ ODD = {  # the network, and one that computes the same in a plain way
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")  # what torch says of reentrant checkpoints
+@pytest.mark.filterwarnings("ignore:All networks give the same")
 @pytest.mark.filterwarnings("ignore:FullGrad misses")
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize("batch", [1, 3])

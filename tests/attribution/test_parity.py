@@ -11,7 +11,7 @@ from torch.nn.functional import interpolate, relu
 import dubium
 from dubium import errors
 from dubium.attribution import fullgrad, grad_cam, smoothgrad
-from dubium.attribution.smoothgrad import gaussian_noise
+from dubium.attribution.smoothgrad import GaussianNoise
 from dubium.posteriors.stack import stack
 from dubium.shares import UncertaintyTarget
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
@@ -80,14 +80,14 @@ def test_ig_from_several_starts_is_their_mean():
 def test_smoothgrad_equals_a_loop_over_the_same_noise():
     networks, x = float64_case()
     result = dubium.explain(networks, x, method="smoothgrad", samples=4, sigma=0.2, seed=3)
-    shifts = 0.2 * gaussian_noise(x, 4, seed=3)
+    shifts = 0.2 * GaussianNoise(x, 4, seed=3).draw(torch.arange(4))
     saliency = captum.attr.Saliency(Uncertainty(networks))
     by_sample = [captums(saliency, x + shift) for shift in shifts]
     assert_maps(result, [torch.stack([maps[t].mean(1) for maps in by_sample]).mean(0) for t in range(3)])
 
 
 def test_smoothgrad_noise_has_the_stated_spread():
-    assert gaussian_noise(images(1, 3, 32), 50, seed=0).std().item() == pytest.approx(1, abs=0.01)
+    assert GaussianNoise(images(1, 3, 32), 50, seed=0).draw(torch.arange(50)).std().item() == pytest.approx(1, abs=0.01)
 
 
 def test_grad_cam_equals_captums_for_one_network():
@@ -322,3 +322,12 @@ def test_a_partial_of_a_users_function_is_a_method_with_its_options():
     result = dubium.explain(networks, x, method=partial(power, power=2), scale=3.0)
     assert (result.method, result.options) == ("power", {"power": 2, "scale": 3.0})
     torch.testing.assert_close(result.maps["total"], 3 * dubium.explain(networks, x, method="grad").maps["total"] ** 2)
+
+
+@pytest.mark.parametrize("shape", [(1, 6, 6), (3, 5, 7), (3, 32, 32), (1, 28, 28)])
+def test_noise_in_any_order_is_that_of_one_draw(shape):
+    x, order = torch.rand(2, *shape), torch.tensor([7, 0, 36, 18, 19, 36])
+    drawn = GaussianNoise(x, 37, seed=5)
+    everything = torch.randn(37, *shape, generator=torch.Generator().manual_seed(5), dtype=torch.float64).to(x)
+    assert torch.equal(drawn.draw(order), everything[order])
+    assert torch.equal(drawn.draw(torch.arange(37)), everything)

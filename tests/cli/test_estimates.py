@@ -68,7 +68,7 @@ TINY = ["--scale", "smoke", "--methods", "grad"]
 @pytest.mark.parametrize(
     ("command", "begins"),
     [
-        ("uncertainty demo", "64 images to score (320 forward passes), 0 to explain: about"),
+        ("uncertainty demo --out o", "64 images to score (320 forward passes), 0 to explain: about"),
         ("compare demo demo --methods grad,random --top 3", "(320 forward passes), 3 to explain; then 64 images"),
         ("evaluate blurring demo --scale smoke --methods grad --out o", "32 scores (160 forward passes), 4 images"),
         ("evaluate sanity demo --scale smoke --methods grad --out o --checks top", "24 scores (120 forward passes), 3"),
@@ -85,6 +85,12 @@ def test_a_command_estimates_and_writes_nothing(tmp_path, monkeypatch, command, 
     assert begins in found.output
     assert " MB on disk." in found.output
     assert not list(tmp_path.iterdir())
+
+
+def test_scores_that_are_not_kept_take_nothing_on_disk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = CliRunner().invoke(app, ["uncertainty", "demo", "--estimate"], catch_exceptions=False)
+    assert found.output.endswith(" and nothing on disk.\n")
 
 
 def test_several_protocols_are_summed(tmp_path, monkeypatch):
@@ -136,7 +142,7 @@ def test_the_commands_that_train_estimate_too(tmp_path, monkeypatch):
 
 def test_an_estimate_as_json(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = CliRunner().invoke(app, ["uncertainty", "demo", "--estimate", "--json"])
+    found = CliRunner().invoke(app, ["uncertainty", "demo", "--out", "o", "--estimate", "--json"])
     facts = json.loads(found.output)
     assert (facts["images"], facts["passes"], facts["explained"]) == (64, 320, 0)
     assert facts["seconds"] > 0

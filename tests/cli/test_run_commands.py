@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from dubium.cli import app
 from dubium.cli._options import repeat_option_names
+from dubium.posteriors.files.load import EMBEDDED
 from dubium.run import open_results, store
 from tests import piles
 
@@ -222,6 +223,14 @@ def test_a_number_without_a_leading_zero_is_a_number(tmp_path):
 def test_clue_finds_the_vae_in_the_posteriors_folder(tmp_path):
     invoke("explain", "demo", "--top", "1", "--method", "clue", "--option", "steps=2", "--out", tmp_path)
     assert [row.id for row in open_results(tmp_path).most_uncertain("epistemic", 1) if row.maps()]
+
+
+def test_a_vae_for_other_images_is_refused_with_its_own_shape_before_images_are_scored(place, tmp_path):
+    method = f"clue:vae={EMBEDDED / 'vae'}"
+    words = ("explain", place / "posterior", "--dataset", place / "images.npz", "--top", "1", "--method", method)
+    said = " ".join(invoke(*words, "--out", tmp_path / "out", code=2).output.split())
+    assert "vae cannot encode images of shape (1, 12, 12): it is for images of shape (1, 28, 28). Train one on" in said
+    assert not (tmp_path / "out" / "scores").exists()
 
 
 def test_the_embedded_digits_are_listed_with_the_datasets():

@@ -208,6 +208,14 @@ def test_train_says_that_it_takes_no_function_and_where_sizes_are_changed(here):
     assert "For `dubium train` bring them to one size first." in said
 
 
+@pytest.mark.parametrize("command", ["explain demo", "uncertainty demo", "train"])
+def test_a_misspelt_dataset_or_split_brings_the_nearest_and_nothing_of_functions(command):
+    for given, meant in {"mnist:tset": "'mnist:test'", "mnsit:test": "'mnist'", "mnsit": "'mnist'"}.items():
+        said = say(*command.split(), "--dataset", given, code=2)
+        assert f"Did you mean {meant}?" in said
+        assert "function" not in said
+
+
 def test_an_estimate_of_several_protocols_has_a_line_for_each(here):
     words = ("--methods", "grad", "--scale", "smoke", "--estimate", "--out", "all")
     said = CliRunner().invoke(app, ["evaluate", "all", "demo", *words]).output.splitlines()

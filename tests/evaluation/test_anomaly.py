@@ -92,6 +92,7 @@ def test_recovery_is_one_where_the_box_that_goes_is_the_cause():
     assert found.tolist() == [1.0, 0.0]
 
 
+@pytest.mark.filterwarnings("ignore:All networks give the same")
 def test_the_protocol_counts_recovery_where_the_patch_changed_the_prediction(tmp_path):
     dark = torch.zeros(24, 1, 8, 8)
     light = dark.clone()

@@ -56,6 +56,31 @@ def test_a_metric_without_a_better_direction_has_no_ranks():
     assert mean_ranks(cells) == {}
 
 
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_values_that_are_equal_but_for_float32_share_the_mean_of_their_ranks(better):
+    values = (("edges", 0.99999988), ("local-contrast", 1.0), ("grad", 0.9999995), ("ig", 0.99999))
+    results = {name: {"auc-urr@2%": interval(value)} for name, value in values}
+    cells = overview_cells({**SUMMARY, "results": results, "comparisons": [], "better": {"auc-urr@2%": better}})
+    last = 3.0 if better == "lower" else 2.0
+    assert {cell.method: cell.rank for cell in cells} == {
+        "edges": last,
+        "local-contrast": last,
+        "grad": last,
+        "ig": 1.0 if better == "lower" else 4.0,
+    }
+
+
+def test_equal_values_share_the_mean_of_their_ranks_whatever_their_order():
+    values = (("grad", 0.1), ("ig", 0.3 - 0.2), ("edges", 0.5), ("random", 0.1))  # 0.3 - 0.2 is below 0.1
+    for ordered in (values, values[::-1]):
+        results = {name: {"auc-urr@2%": interval(v)} for name, v in ordered}
+        lost = [compared("edges", name, 1.0, 0.01) for name in ("grad", "ig", "random")]
+        cells = overview_cells({**SUMMARY, "results": results, "comparisons": lost[:1]})
+        assert {cell.method: cell.rank for cell in cells} == {"grad": 2.0, "ig": 2.0, "random": 2.0, "edges": 4.0}
+        assert {cell.method for cell in cells if cell.first} == {"grad", "ig", "random"}
+        assert {cell.method for cell in cells if cell.level} == {"grad", "ig", "random"}
+
+
 def test_shared_maps_are_computed_once_for_each_kind(tmp_path, monkeypatch):
     calls = []
 
@@ -96,3 +121,4 @@ def test_the_command_prints_one_table(own, tmp_path):
     assert {cell["metric"] for cell in overview["cells"]} >= {"srg/mean", "iou"}
     assert (tmp_path / "removal" / "removal.png").exists()
     assert "mean rank" in found.output
+    assert "[1.0" not in found.output

@@ -1,14 +1,17 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch import nn
 
 import dubium
 from dubium.data import Dataset
 from dubium.errors import OptionError
 from dubium.evaluation.methods import parse_methods
 from dubium.evaluation.metrics.calibration import calibration_error, predictive_metrics
-from dubium.evaluation.metrics.randomisation import Randomised, randomise
+from dubium.evaluation.metrics.randomisation import Randomised, randomise, unused_layers
 from dubium.evaluation.metrics.sanity import (
     area_left,
     effective_pixels,
@@ -52,6 +55,67 @@ def test_randomising_changes_the_last_layers_first_and_leaves_the_network_alone(
     assert all(not torch.equal(new, before[name]) for name, new in everything.named_parameters() if new.ndim > 1)
     assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
     assert randomise(network, 0.0).state_dict().keys() == before.keys()
+
+
+class Tempered(nn.Module):
+    def __init__(self, shape):
+        super().__init__()
+        self.linear, self.temperature = nn.Linear(64, 3), nn.Parameter(torch.full(shape, 2.0))
+
+    def forward(self, x):
+        return self.linear(x.flatten(1)) / self.temperature
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_a_parameter_of_one_number_keeps_its_value(shape):
+    network = Tempered(shape).eval()
+    changed = randomise(network, 1.0)
+    assert torch.equal(changed.temperature, network.temperature)
+    assert not torch.equal(changed.linear.weight, network.linear.weight)
+    networks = [network, Tempered(shape).eval()]
+    found = dubium.evaluate(networks, torch.rand(4, 1, 8, 8), ["grad"], "sanity", scale="smoke")
+    assert all(math.isfinite(metric["value"]) for metric in found["results"]["grad"].values())
+
+
+class WithUnusedHead(nn.Module):
+    """A head that is declared last and never called, and features whose gradient is cut."""
+
+    def __init__(self):
+        super().__init__()
+        self.detached, self.network, self.aux = nn.Linear(144, 4), small_cnn(), nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.network(x) + 0.1 * self.detached(x.flatten(1)).detach()
+
+
+def test_layers_that_the_logits_do_not_depend_on_are_told_from_those_whose_gradient_is_cut():
+    network = WithUnusedHead().eval()
+    before = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    assert unused_layers(network, torch.rand(1, 1, 12, 12)) == {"aux"}
+    assert unused_layers(small_cnn().eval().requires_grad_(False), torch.rand(1, 1, 12, 12)) == set()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in network.state_dict().items())
+    last = randomise(network, 0.25, unused={"aux"})
+    assert torch.equal(last.aux.weight, network.aux.weight)
+    assert not torch.equal(last.network[7].weight, network.network[7].weight)
+
+
+class AuxiliaryHead(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network, self.aux = network, nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.network(x)
+
+
+def test_an_unused_head_declared_last_does_not_change_the_cascade():
+    plain = ensemble(small_cnn)
+    found = [
+        dubium.evaluate(networks, images(), ["grad"], "sanity", scale="smoke", checks=("top", "bottom"))["results"]
+        for networks in (plain, [AuxiliaryHead(network).eval() for network in plain])
+    ]
+    assert found[0]["grad"]["cascade@25%"]["value"] < 0.99
+    assert found[0] == found[1]
 
 
 def test_a_randomised_posterior_repeats_itself_and_its_members_differ():
@@ -120,6 +184,14 @@ def test_the_top_of_maps_is_compared_pixel_by_pixel():
 def test_maps_that_share_nothing_but_zeros_share_no_top():
     zeros = torch.zeros(400, 20, 20)
     assert top_overlap(zeros, zeros).mean().item() == pytest.approx(0.05, abs=0.01)  # chance
+
+
+def test_maps_with_the_same_ties_share_all_of_their_top():
+    maps = torch.randint(0, 3, (20, 10, 10), generator=torch.Generator().manual_seed(0)).float()
+    maps[0] = 0
+    maps[0, 4, 4] = 1  # of five pixels of the top, four are ties of zeros
+    assert top_overlap(maps, maps).tolist() == [1.0] * 20
+    assert top_overlap(maps, 2 * maps).tolist() == [1.0] * 20
 
 
 def test_entropy_of_a_histogram_is_scipys_and_its_rise_is_relative():

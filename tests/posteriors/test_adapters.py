@@ -38,6 +38,28 @@ def test_no_other_library_is_imported_for_a_list():
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.parametrize("package", ["posteriors", "laplace", "skorch"])
+def test_a_package_of_ones_own_may_be_called_like_a_library(package, x):
+    class Net(nn.Sequential):
+        __module__ = f"{package}.nets"
+
+    class Collection:
+        __module__ = f"{package}.mine"
+
+        def __len__(self):
+            return 2
+
+        def __iter__(self):
+            return iter(networks)
+
+    networks = [Net(nn.Flatten(), nn.Linear(SIZE**2, 3).double()).eval() for _ in range(2)]
+    expected = dubium.explain(networks, x, method="grad").maps["total"]
+    for posterior in (networks, tuple(networks), Collection(), nn.ModuleList(networks)):
+        assert torch.equal(dubium.explain(posterior, x, method="grad").maps["total"], expected)
+    with pytest.raises(PosteriorTypeError, match=r"single Net, not a collection.*\[network\]\.$"):
+        as_posterior(networks[0])
+
+
 @pytest.mark.parametrize(
     "given", [3, "name", {"a": nn.Linear(2, 2)}, {nn.Linear(2, 2)}, nn.Linear, iter([nn.Linear(2, 2)]), torch.zeros(2)]
 )

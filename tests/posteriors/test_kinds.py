@@ -9,7 +9,7 @@ import pytest
 from dubium.errors import FileFormatError
 from dubium.posterior_kinds import DEFAULT_KIND, POSTERIOR_KINDS
 from dubium.posteriors.files.record import FILE, read_record
-from dubium.training.kinds import TRAINERS
+from dubium.training.trainers import TRAINERS
 
 
 def test_every_kind_has_a_trainer_and_no_trainer_is_without_a_kind():

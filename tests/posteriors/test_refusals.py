@@ -1,11 +1,14 @@
 """What would make a posterior that is silently another one."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
-from dubium.errors import OptionError, PosteriorError
-from dubium.posteriors import SWAG, Gaussian, MCDropout, fit_laplace, mean_field_vi, sghmc
+import dubium
+from dubium.errors import NetworkStateError, OptionError, PosteriorError
+from dubium.posteriors import SWAG, Drawn, Gaussian, MCDropout, fit_laplace, mean_field_vi, sghmc
 
 
 def normalised():
@@ -88,3 +91,55 @@ def test_samples_are_counted_in_whole_numbers(samples, unchecked):
 def test_numbers_out_of_range_are_refused_by_name(fit, name, value):
     with pytest.raises(OptionError, match=f"{name}={value}"):
         fit(nn.Sequential(nn.Flatten(), nn.Linear(36, 3)), BATCHES, **{name: value})
+
+
+class Redrawn:
+    """Draws anew on every pass: new modules, the same module with new weights, or the same weights with new masks."""
+
+    def __init__(self, kind):
+        self.kind, self.module = kind, normalised().eval()
+
+    def __len__(self):
+        return 3
+
+    def __iter__(self):
+        for _ in range(3):
+            network = copy.deepcopy(self.module) if self.kind == "masks" else normalised().eval()
+            if self.kind == "masks":
+                mask = torch.rand(1, 1, 4, 4) < 0.5
+                network[1].register_forward_hook(lambda _layer, _args, output, mask=mask: output * mask)
+            elif self.kind == "one module":
+                self.module.load_state_dict(network.state_dict())
+                network = self.module
+            yield network
+
+
+@pytest.mark.parametrize("kind", ["modules", "one module", "masks"])
+@pytest.mark.parametrize("options", [{}, {"relevance": "grad"}, {"method": "auto"}, {"method": "random"}, None])
+def test_a_posterior_that_is_another_on_every_pass_is_refused(kind, options):
+    x = torch.rand(2, 1, 6, 6)
+    with pytest.raises(PosteriorError, match="other networks on every pass"):
+        dubium.uncertainty(Redrawn(kind), x) if options is None else dubium.explain(Redrawn(kind), x, **options)
+    once = list(Redrawn("masks"))
+    expected = dubium.explain(once, x, **(options or {}))
+    found = dubium.explain(Drawn(once.__getitem__, samples=3), x, **(options or {}))  # new modules, the same networks
+    assert torch.allclose(found.maps["total"], expected.maps["total"], rtol=1e-4)
+
+
+def test_a_random_network_of_a_redrawn_posterior_is_called_random():
+    class Random(nn.Sequential):
+        def forward(self, x):
+            return super().forward(x) + torch.rand(3)
+
+    posterior = Drawn(lambda _: Random(normalised()).eval(), samples=2)
+    with pytest.raises(NetworkStateError, match="Network 0 is random"):
+        dubium.uncertainty(posterior, torch.rand(2, 1, 6, 6))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float64])
+def test_networks_of_any_type_are_the_same_on_every_pass(dtype):
+    torch.manual_seed(0)
+    networks, x = [normalised().eval() for _ in range(2)], torch.rand(2, 1, 6, 6, dtype=dtype)
+    found = dubium.uncertainty(Drawn(lambda index: networks[index].to(dtype), samples=2), x)
+    expected = dubium.uncertainty(networks, x)
+    assert torch.allclose(found.scores["total"], expected.scores["total"])

@@ -253,6 +253,14 @@ def test_a_folder_without_record_is_refused(tmp_path):
         load_posterior(tmp_path)
 
 
+def test_a_training_that_is_not_finished_is_called_so(tmp_path):
+    (tmp_path / "training.json").write_text("{}")
+    with pytest.raises(
+        FileFormatError, match=r"training in .* is not finished: .* same `dubium train` command goes on"
+    ):
+        load_posterior(tmp_path)
+
+
 def test_a_gaussian_of_another_network_is_refused(tmp_path):
     save_posterior(Gaussian(small(), {"conv1.bias": torch.ones(3)}), tmp_path, architecture=CNN)
     tensors = load_file(tmp_path / "gaussian.safetensors")

@@ -8,7 +8,12 @@ from matplotlib.ft2font import FT2Font
 from PIL import Image
 
 from dubium.errors import FileFormatError
+from dubium.evaluation.metrics.blurring import HIGHER_IS_BETTER as blurring
+from dubium.evaluation.metrics.calibration import HIGHER_IS_BETTER as calibration
+from dubium.evaluation.metrics.sanity import HIGHER_IS_BETTER as sanity
+from dubium.evaluation.metrics.truth import HIGHER_IS_BETTER as truth
 from dubium.report.evaluation import write_evaluation_page
+from dubium.report.evaluation_words import metric_sentence
 from dubium.report.interval_chart import interval_chart
 from dubium.report.panels import short_name, text_width
 
@@ -105,3 +110,36 @@ def test_pictures_of_methods_come_in_the_order_of_the_results(folder):
         "auto",
         "edges",
     ]
+
+
+def test_the_page_of_mitigation_speaks_of_training_and_draws_plain_training_grey(folder):
+    (folder / "boxes.png").unlink()
+    summary = json.loads((folder / "summary.json").read_text())
+    summary["results"] = {name: {"accuracy": {"value": 0.5, "low": 0.5, "high": 0.5}} for name in ("none", "grad")}
+    (folder / "summary.json").write_text(json.dumps(summary | {"protocol": "mitigation"}))
+    text = write_evaluation_page(folder).read_text()
+    assert "<h1>Mitigation: does training with maps help?</h1>" in text
+    assert "Share of test images that the trained networks get right." in text
+    assert "blamed" not in text
+    assert re.findall(r'r="4" style="fill:var\(--(\w+)\)', text) == ["soft", "epistemic"]
+    assert 'id="figures"' not in text
+    assert "<td>0.500</td>" in text  # one seed: no interval
+
+
+def test_every_metric_of_every_protocol_has_a_sentence():
+    own = {"mark", "patch", "own-other", "srg", "iou", "ada", "recovery", "mask-iou", "pointing", "mass"}
+    for metric in own | set(calibration) | set(blurring) | set(sanity) | set(truth):
+        assert metric_sentence("any", metric).endswith("."), metric
+    assert metric_sentence("causes", "patch@none/aleatoric").endswith("so all were taken: this says nothing.")
+
+
+def test_the_number_of_images_is_that_of_those_measured(folder):
+    summary = json.loads((folder / "summary.json").read_text()) | {"protocol": "masks", "settings": {}}
+    (folder / "summary.json").write_text(json.dumps(summary | {"images": {"index": [0, 2, 5]}}))
+    assert "Do the maps agree with the masks that were given? 3 images." in write_evaluation_page(folder).read_text()
+
+
+def test_a_long_value_has_its_room_in_the_chart():
+    chart = interval_chart([("a", {"value": -1.234e-7, "low": -2e-7, "high": 0.0}, False)], "srg")
+    place, words = re.findall(r'<text x="([\d.]+)" [^>]*text-anchor="start">([^<]*)</text>', chart)[-1]
+    assert float(place) + text_width([words]) - 10 <= 360

@@ -169,3 +169,5 @@ def test_of_many_cards_an_address_still_opens_on_its_image(out, open_page):
     top, bottom = page.eval_on_selector("#image-59", "e => [e.getBoundingClientRect().top, innerHeight]")
     assert 0 <= top < bottom
     assert page.locator("#image-59 .epistemic .stage img").is_visible()
+    for width in (360, 390):  # the place of cards that are not drawn yet is no wider than a phone
+        assert open_page(address, width).evaluate("document.documentElement.scrollWidth") == width

@@ -5,9 +5,20 @@ import json
 import pytest
 
 from dubium.choices import SCALES
-from dubium.reproduce.claims import CLAIMS, Judgement, interval_gap, judge_claim, verdict_counts, verdict_lines
+from dubium.reproduce.cells import measured_text
+from dubium.reproduce.claims import (
+    CLAIMS,
+    Difference,
+    Judgement,
+    difference_text,
+    interval_gap,
+    judge_claim,
+    verdict_counts,
+    verdict_lines,
+)
 from dubium.reproduce.entries import ENTRIES
 from dubium.reproduce.paper import paper_value
+from dubium.reproduce.trials import points_text
 
 GRAD = next(claim for claim in CLAIMS if claim.words == "UA-Backprop is above Grad")
 ATTENTION = next(claim for claim in CLAIMS if claim.entry == "mitigation")
@@ -82,3 +93,14 @@ def test_every_claim_is_in_the_words_once_for_each_dataset(tmp_path):
     assert opposite == "- **Comes out the other way**: UA-Backprop is above Grad (MNIST)."
     assert "UA-Backprop is above Grad (SVHN, CIFAR-10, CIFAR-100)" in unmeasured
     assert unmeasured.startswith("- **Not measured yet**: ")
+
+
+def test_one_seed_has_no_interval_and_proves_nothing():
+    one = Difference(0.5, 0.5, 0.5)
+    assert difference_text(one) == "+.500"
+    assert points_text(one) == "+50.00"
+    assert not one.is_above_zero
+    assert Difference(0.5, 0.25, 0.75).is_above_zero
+    assert Judgement(*one, 0.1, "").verdict("accuracy") == "cannot be told"
+    assert Judgement(*(-n for n in one), 0.1, "").verdict("accuracy") == "cannot be told"
+    assert measured_text({"value": 0.5, "low": 0.5, "high": 0.5}) == "**.500**"

@@ -61,6 +61,25 @@ def test_an_unknown_table_is_exit_2_with_the_nearest(tmp_path):
     assert "Did you mean 'blurring'" in found.output
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("anomaly --dataset mnist", "anomaly is not measured on mnist; it is on cifar-10, cifar-100, svhn."),
+        ("properties --dataset mnist", "properties needs no dataset: leave out --dataset mnist."),
+        ("ensembles", "ensembles has nothing to measure at --scale smoke; it has at paper or cpu."),
+        (
+            "page",
+            "so that there is nothing to write a page of. Measure them first: `dubium reproduce all --scale smoke`",
+        ),
+    ],
+)
+def test_nothing_to_measure_is_exit_2_with_what_there_is(words, said, tmp_path):
+    found = call(*words.split(), "--scale", "smoke", "--out", str(tmp_path / "out"))
+    assert found.exit_code == 2
+    assert said in " ".join(found.output.split())
+    assert not (tmp_path / "out").exists()
+
+
 def test_one_table_at_smoke_scale_and_again(tmp_path):
     out = tmp_path / "out"
     found = call("random", "--scale", "smoke", "--dataset", "mnist", "--out", str(out))

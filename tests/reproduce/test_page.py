@@ -34,7 +34,9 @@ def interval(value):
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, monkeypatch):
+    for name in ("random", "blur-path"):
+        monkeypatch.setitem(METHOD_VERSIONS, name, 1)  # that of results which record none
     folder = tmp_path / "results"
     folder.mkdir()
     found = {"murr@2%": interval(0.5), "auc-urr@2%": interval(0.7)}
@@ -43,9 +45,9 @@ def folder(tmp_path):
     return folder
 
 
-def page_of(folder, scale="cpu"):
+def page_of(folder, scale="cpu", **options):
     page = folder.parent / "results.md"
-    write_results_page(page, folder, scale)
+    write_results_page(page, folder, scale, **options)
     return page.read_text()
 
 
@@ -53,7 +55,17 @@ def test_a_cell_has_our_number_its_interval_the_papers_and_the_difference(folder
     text = page_of(folder)
     assert "| Ours | **.500** [.400, .600] / .648 (−.148) | **.700** [.600, .800] / .667 (+.033) |" in text
     assert "| Random | **.500** [.400, .600] / .023 (+.477) |" in text
-    assert "| *auto (blur-path)* | **.500** [.400, .600] |" in text
+    assert "| *blur-path* | **.500** [.400, .600] |" in text
+
+
+def test_links_lead_to_pages_that_are_there_and_tables_have_rows(folder):
+    text = page_of(folder)
+    assert "](which-method.md)" not in text
+    assert "docs/which-method.md of dubium" in text
+    assert text.count("Nothing of it was measured yet.") == 1  # of ranks: one comparison was
+    assert "| rank of UA-Backprop (paper) |" not in text
+    (folder.parent / "which-method.md").touch()
+    assert "[which-method.md](which-method.md)" in page_of(folder)
 
 
 def test_the_head_counts_numbers_and_whole_rows(folder):
@@ -100,7 +112,7 @@ def test_the_four_averages_that_do_not_follow_are_listed(folder):
 
 
 def test_a_method_whose_maps_are_others_now_is_said(folder, monkeypatch):
-    words = "made with an earlier `blur-path`, whose maps are others now"
+    words = "made with an earlier `blur-path`, some of whose maps are others now"
     assert "made with an earlier" not in page_of(folder)
     monkeypatch.setitem(METHOD_VERSIONS, "blur-path", 7)
     assert page_of(folder).count(words) == 1, "results that recorded no versions have the first"
@@ -183,6 +195,20 @@ def test_the_first_screens_answer_before_the_long_tables(folder):
     places = [text.index(words) for words in ("## What reproduces", "**What to pick.**", "## The paper's comparisons")]
     assert places == sorted(places)
     assert "### CIFAR-10, fresh seeds\n\nNot reached in the time: `dubium reproduce strategies --scale cpu" in text
+
+
+def test_numbers_that_mean_nothing_get_no_verdict(folder):
+    text = page_of(folder, "smoke")
+    assert "tiny networks that were trained for a moment, on a handful of images. **They mean nothing**" in text
+    assert "## What reproduces, and what does not\n\nThis cannot be told at this scale; `--scale cpu` can." in text
+    for words in ("**reproduces**", "**the opposite**", "What to pick", "## Where UA-Backprop ranks", "comparisons"):
+        assert words not in text
+    assert "| Ours | **.500** [.400, .600] / .648 (−.148) |" in text
+
+
+def test_networks_of_ones_own_are_called_so(folder):
+    text = page_of(folder, "smoke", is_own=True)
+    assert "at scale `smoke`: your networks on a handful of images. **They mean nothing**" in text
 
 
 def test_temperatures_are_told_apart(folder):

@@ -58,4 +58,4 @@ def test_tables_agree_where_they_repeat_a_number():
 
 
 def test_a_row_that_the_paper_does_not_have_has_no_value():
-    assert paper_value("random", "auto (blur-path)", "mnist/murr@2%") is None
+    assert paper_value("random", "blur-path", "mnist/murr@2%") is None

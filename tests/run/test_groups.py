@@ -5,11 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dubium.advice import LOOK, NOTHING
 from dubium.report import causes
 from dubium.report.causes import causes_section, group_name
 from dubium.run import Settings, explain_dataset, open_results, open_work
 from dubium.run import groups as groups_module
-from dubium.run.groups import GRID, adjusted_rand_index, cut_tree, find_groups, group_images, hellinger_features
+from dubium.run.groups import GRID, Groups, adjusted_rand_index, cut_tree, find_groups, group_images, hellinger_features
+from dubium.run.row import Row
 from tests import piles
 
 
@@ -27,7 +29,8 @@ def planted(noise=0.02):
 
 def test_planted_groups_are_found_named_and_stable():
     probs, places = planted()
-    found = group_images([100 + n for n in range(22)], probs, places)
+    scores = [0.9] * 10 + [0.7] * 7 + [0.5] * 5
+    found = group_images([100 + n for n in range(22)], probs, places, scores)
     assert [sorted(group.ids) for group in found.groups] == [
         list(range(100, 110)),
         list(range(110, 117)),
@@ -43,9 +46,17 @@ def test_planted_groups_are_found_named_and_stable():
     assert group_name(found.groups[2], str) == "5 images: 4 or 9, bottom centre"
 
 
+def test_groups_come_by_their_mean_total_score_not_by_their_size():
+    probs, places = planted()
+    scores = np.array([0.1] * 10 + [0.2] * 7 + [0.6, 0.2, 0.1, 0.4, 0.2])
+    found = group_images(range(22), probs, places, scores.tolist())
+    assert [len(group.ids) for group in found.groups] == [5, 7, 10]
+    assert [group.score for group in found.groups] == pytest.approx([0.3, 0.2, 0.1])
+
+
 def test_images_that_are_like_no_other_are_in_no_group():
     probs, places = np.eye(6) + 1e-6, np.full((6, GRID, GRID), GRID**-2.0)
-    found = group_images(range(6), probs, places)
+    found = group_images(range(6), probs, places, [1.0] * 6)
     assert found.groups == ()
     assert found.others == 6
 
@@ -98,6 +109,18 @@ def test_a_run_is_grouped_the_same_way_every_time(out):
     example = first.groups[0].ids[0]
     assert "href=" not in text
     assert f'<a href="#image-{example}"><img' in causes_section(results, "epistemic", str, [example])
+
+
+def test_images_that_the_networks_are_sure_of_are_in_no_group_and_counted_on_the_page(out, monkeypatch):
+    results = open_results(out / "a")
+    monkeypatch.setattr(Row, "full_advice", lambda row: NOTHING if row.id in (0, 3, 7) else LOOK)
+    found = find_groups(results, "epistemic")
+    assert not {0, 3, 7} & {index for group in found.groups for index in group.ids}
+    assert found.sure == 3
+    assert found.others + sum(len(group.ids) for group in found.groups) == 17
+    assert "3 images that the networks are sure of were left out." in causes_section(results, "epistemic", str)
+    monkeypatch.setattr(Row, "full_advice", lambda row: NOTHING if row.id > 10 else LOOK)
+    assert find_groups(results, "epistemic") == Groups((), 11, 1.0, sure=9)
 
 
 def test_without_scipy_the_page_says_how_to_have_groups(out, monkeypatch):

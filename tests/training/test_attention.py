@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 import dubium
-from dubium.errors import ImagesError, UnknownNameError
+from dubium.errors import ImagesError, OptionError, UnknownNameError
 from dubium.training.attention import attention_weights, logits_with_attention, mitigate
 from dubium.training.recipe import Recipe
 from tests.networks import Awkward, images, small_cnn
@@ -96,6 +96,7 @@ def test_a_layer_may_be_given_itself():
         ({"labels": torch.zeros(3, dtype=torch.int64)}, ImagesError),
         ({"space": "outer"}, UnknownNameError),
         ({"normalisation": "max"}, UnknownNameError),
+        ({"alhpa": 0.1}, OptionError),
     ],
 )
 def test_mistakes_are_named(change, error, unchecked):
@@ -103,6 +104,12 @@ def test_mistakes_are_named(change, error, unchecked):
     arguments = {"network": small_cnn(), "maps": torch.rand(8, 12, 12), "images": x, "labels": y} | change
     with pytest.raises(error):
         mitigate(**arguments)
+
+
+@pytest.mark.parametrize("given", [{"recipe": {"epochs": 2, "lr": 0.01}}, {"epochs": 2, "lr": 0.01}])
+def test_values_of_a_recipe_are_told_where_they_belong(given, unchecked):
+    with pytest.raises(OptionError, match=r"Give recipe=dubium\.training\.Recipe\(epochs=2, lr=0\.01\)\."):
+        mitigate(small_cnn(), None, *batch(), **given)
 
 
 def test_mitigate_is_public():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import dubium
-from dubium.errors import MissingExtraError
+from dubium.errors import MissingExtraError, UnknownNameError
 from dubium.training import doubt_callback, log_explanation
 from dubium.training.doubtful import DoubtfulImages
 from tests.networks import ensemble, images, small_cnn
@@ -53,6 +53,11 @@ def test_without_lightning_the_extra_is_named(monkeypatch):
         doubt_callback()
 
 
+def test_a_kind_that_is_none_is_refused_at_once(unchecked):
+    with pytest.raises(UnknownNameError, match="'epi'"):
+        doubt_callback(kind="epi")
+
+
 @pytest.mark.libraries
 @pytest.mark.filterwarnings("ignore")
 def test_a_lightning_run_logs_its_most_doubtful_validation_images(tmp_path):
@@ -93,3 +98,9 @@ def test_a_lightning_run_logs_its_most_doubtful_validation_images(tmp_path):
     assert set(board.figures) == {("doubt", 0), ("doubt", 1)}
     scores = dubium.uncertainty([module.network.eval()], x, kinds="total").scores["total"]
     assert board.scalars["doubt/total", 1] == pytest.approx(float(scores.sort(descending=True).values[:3].mean()))
+    plain = lightning.Trainer(
+        max_epochs=1, accelerator="cpu", callbacks=[doubt_callback(most=3, method="grad")], logger=False,
+        default_root_dir=tmp_path, enable_progress_bar=False, enable_model_summary=False, enable_checkpointing=False,
+    )  # fmt: skip
+    with pytest.warns(UserWarning, match="no logger that takes figures"):
+        plain.fit(module, loader, loader)

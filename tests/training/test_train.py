@@ -9,13 +9,17 @@ import time
 
 import pytest
 import torch
+from torch import nn
 from typer.testing import CliRunner
 
 from dubium.cli import app
+from dubium.cli.train import describe_training
+from dubium.data import Dataset
 from dubium.errors import DivergedError, NetworkStateError, OptionError, UnknownNameError
 from dubium.models import load_vae
 from dubium.posteriors import load_posterior, posterior_record
 from dubium.training import samplers, train, train_vae
+from dubium.training.train import measure_predictions
 from tests.posteriors.third_party import imported
 
 TINY = {"options": {"filters": 2, "units": 8}, "epochs": 3, "batch_size": 16, "images": 64}
@@ -98,10 +102,10 @@ def test_members_trained_in_processes_are_those_trained_in_turn(digits, tmp_path
 
 
 def test_a_member_that_diverges_is_left_out_and_says_why(digits, tmp_path, monkeypatch):
-    from dubium.training import kinds
+    from dubium.training import trainers
 
     monkeypatch.setattr(
-        kinds, "vary_recipe", lambda recipe, _seed, index: recipe.changed(lr=1e30) if index == 1 else recipe
+        trainers, "vary_recipe", lambda recipe, _seed, index: recipe.changed(lr=1e30) if index == 1 else recipe
     )
     events = []
     options = {"posterior": "hyper-ensemble", "members": 3, "scale": "smoke", "changes": TINY, "threads": 1}
@@ -139,6 +143,45 @@ def test_the_command_prints_the_accuracy_and_unknown_values_in_a_sentence(digits
     assert "Did you mean 'ensemble'" in wrong.output
     vae = run(app, ["train-vae", "--dataset", "mnist", "--hidden", "8", "--epochs", "1", "--out", str(tmp_path / "v")])
     assert "nats per test image" in vae.output
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [("unitz=3", "Did you mean 'units'? Available: channels, classes, filters, units"), ("units=-3", "units': -3")],
+)
+@pytest.mark.parametrize("kind", ["ensemble", "mc-dropout"])
+def test_an_option_that_the_network_does_not_have_is_refused_before_anything_is_written(
+    given, said, kind, digits, tmp_path
+):
+    words = ["train", "--dataset", "mnist", "--scale", "smoke", "--kind", kind, "--option", given]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "run")])
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_vae_has_the_options_of_a_vae(digits, tmp_path):
+    with pytest.raises(
+        OptionError, match=r"option of 'vae-dense' called 'units'\. Available: channels, size, hidden, latent"
+    ):
+        train_vae("mnist", tmp_path / "vae", changes={"options": {"units": 3}})
+    assert not (tmp_path / "vae").exists()
+
+
+def test_of_a_training_that_learnt_nothing_it_is_said():
+    test = {"images": 50, "members": [0.2, 0.22], "accuracy": 0.22, "nll": 2.3, "guess": 0.22}
+    record = {"diverged": {}, "posterior": "ensemble", "members": 2, "test": test}
+    said = "22.00% of 50 test images together, 20.00% to 22.00% each"
+    advice = "Nothing was learnt: always the most frequent class is as good. Try more --epochs or another --lr"
+    assert describe_training(record) == f"{said}. {advice}"
+    assert describe_training({**record, "test": {**test, "guess": 0.2}}) == said
+    assert describe_training({**record, "test": {n: v for n, v in test.items() if n != "guess"}}) == said
+
+
+def test_the_guess_is_the_share_of_the_most_frequent_label():
+    data = Dataset(torch.zeros(5, 1, 4, 4), torch.tensor([0, 2, 2, 1, 2]), ("a", "b", "c"), "five", "test")
+    found = measure_predictions([nn.Sequential(nn.Flatten(), nn.Linear(16, 3))], data)
+    assert found["guess"] == 0.6
 
 
 def test_images_without_labels_cannot_be_trained_on(digits, tmp_path):

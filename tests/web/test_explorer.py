@@ -135,6 +135,7 @@ def as_rgb(colour):
 
 def test_methods_that_lack_something_are_not_offered(page):
     page.locator("#method input").click()
+    page.get_by_role("option").first.wait_for(timeout=PATIENCE)
     offered = page.get_by_role("option").all_inner_texts()
     page.keyboard.press("Escape")
     assert any("blur-path" in name for name in offered)
@@ -154,7 +155,9 @@ def test_fingers_find_what_can_be_touched(page):
     phone.goto(page.url)
     phone.wait_for_selector("#completeness", timeout=PATIENCE)
     for kind in ("button", "input[type=range]", "input[type=number]"):
-        found = [touched.bounding_box() for touched in phone.locator(f"{kind}:visible").all()]
+        visible = phone.locator(f"{kind}:visible")
+        visible.nth(3).wait_for(timeout=PATIENCE)  # the controls are drawn after the result
+        found = [touched.bounding_box() for touched in visible.all()]
         assert len(found) > 3
         assert all(box["height"] >= 40 for box in found), kind
     phone.close()

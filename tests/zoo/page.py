@@ -43,9 +43,9 @@ TAIL = """
 ## What cannot be seen
 
 - What a function uses without being given it, where torch shows only its call: a tensor in the closure of a function
-  given to `torch.vmap` or a reentrant checkpoint, a layer that looks at another's features, `torch.func.grad`, a
+  given to `torch.vmap`, a layer that looks at another's features, `torch.func.grad`, a
   function of C++. `explain` says so if it is more than 1e-3 of the logits. A `torch.autograd.Function`, a function of
-  torch.jit, `torch.vmap` and a checkpoint are one operation each, and are complete in what they are given.
+  torch.jit and `torch.vmap` are one operation each, and are complete in what they are given.
 - What runs under `torch.no_grad` or is detached is a constant for autograd, and so a bias of what it is combined with.
 - A network that mixes the images of a batch, as timm's GCViT does (its gradients were off by 3e-2 in a batch of two):
   methods that take several images at a time refuse it, and ask for one image at a time.

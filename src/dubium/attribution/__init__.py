@@ -14,11 +14,7 @@ Their docstrings say what their own options are. `context` is how the caller wan
 torch.Size([2, 3, 4, 4])
 """
 
-from collections.abc import Callable
-
-from dubium import registry
 from dubium.attribution._context import Context
-from dubium.attribution._relevance import Relevance
 from dubium.attribution.blur_ig import blur_ig
 from dubium.attribution.blur_path import blur_path
 from dubium.attribution.clue import clue
@@ -37,23 +33,17 @@ from dubium.attribution.map_variance import map_variance
 from dubium.attribution.random import random
 from dubium.attribution.smooth_random import smooth_random
 from dubium.attribution.smoothgrad import smoothgrad
+from dubium.registry import METHODS, load_function
 from dubium.types import Attributor
 
-ATTRIBUTORS: dict[str, Attributor] = {
-    name: registry.load_function(path) for name, path in registry.ATTRIBUTOR_PATHS.items()
-}
+ATTRIBUTORS: dict[str, Attributor] = {name: load_function(method.path) for name, method in METHODS.items()}
 """All methods but UA-Backprop, by name."""
 
-CONTROLS: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.CONTROL_NAMES}
+CONTROLS: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in METHODS if METHODS[name].is_control}
 """Maps that know nothing of the network: what every method must beat."""
 
-RELEVANCES: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in registry.RELEVANCE_PATHS}
+RELEVANCES: dict[str, Attributor] = {name: ATTRIBUTORS[name] for name in METHODS if METHODS[name].is_relevance}
 """Methods that explain a logit as well as an uncertainty."""
-
-FAST_RELEVANCES: dict[str, Callable[..., Relevance]] = {
-    name: registry.load_function(path) for name, path in registry.FAST_RELEVANCE_PATHS.items()
-}
-"""Relevances of UA-Backprop that are faster than calls of the method's function."""
 
 __all__ = [
     "ATTRIBUTORS",

@@ -5,7 +5,7 @@ some; for a layer that is not positively homogeneous (GELU, GroupNorm, ...) it i
 The input counts as a bias of its own: its term is gradient times input.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -19,12 +19,14 @@ from torch.utils.hooks import RemovableHandle
 from dubium.attribution._autograd.nodes import disable_torch_function, is_copy, leads_around
 from dubium.attribution._bias_free import ELEMENTWISE_LAYERS, HOMOGENEOUS_LAYERS, LINEAR_LAYERS
 from dubium.attribution._implicit import ImplicitBiases
-from dubium.attribution._layouts import CHANNELS, CHANNELS_FIRST, DENSE, Layout, Layouts
+from dubium.attribution._layouts import CHANNEL_LAYER, CHANNELS_FIRST, DENSE_LAYER, Layout, Layouts
 from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
 from dubium.posteriors.mc_dropout import FixedDropout
 from dubium.posteriors.stack import Stack
 from dubium.types import Images
+
+CHANNEL_LAYERS = (*LINEAR_LAYERS, _BatchNorm)
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class RecordedBiases:
 
     layouts: Layouts
     only_spatial: bool
-    terms: list[tuple[GradientEdge, Bias]] = field(default_factory=list)
+    biases_at_edges: list[tuple[GradientEdge, Bias]] = field(default_factory=list)
     normalise_calls: list[NormaliseCall] = field(default_factory=list)
 
     def is_wanted(self, out: Tensor) -> bool:
@@ -67,27 +69,28 @@ class RecordedBiases:
         if out.requires_grad:
             layout, is_full_size = self.layouts.find(out), value.shape == out.shape
             if layout is not None or not self.only_spatial:
-                self.terms.append(
+                self.biases_at_edges.append(
                     (get_gradient_edge(out), Bias(value, -1 if channels_last else 1, layout, is_full_size))
                 )
 
     def add_known(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """A hook after layers whose bias is a parameter, or follows from some, or is none."""
         with disable_torch_function():
-            dense, has_channels = isinstance(layer, nn.Linear), isinstance(layer, (*LINEAR_LAYERS, _BatchNorm))
-            if isinstance(layer, Normalise):
-                if out.requires_grad and len(out) == self.layouts.images:
+            if not isinstance(layer, CHANNEL_LAYERS):
+                if not isinstance(layer, Normalise):
+                    self.layouts.follow("layer", args, out)
+                elif out.requires_grad and len(out) == self.layouts.image_count:
                     self.normalise_calls.append(NormaliseCall(layer, args[0], out))
-            else:
-                self.layouts.follow(DENSE if dense else CHANNELS if has_channels else "layer", args, out)
-            if has_channels:
-                value = batch_norm_shift(layer) if isinstance(layer, _BatchNorm) else layer.bias
-                if isinstance(value, Tensor) and not value.requires_grad:  # one that the image gives is an input
-                    has_batch = dense or isinstance(layer, _BatchNorm) or out.ndim == layer.weight.ndim
-                    value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
-                    self.add(out, value.detach(), channels_last=dense)
+                return
+            dense, is_norm = isinstance(layer, nn.Linear), isinstance(layer, _BatchNorm)
+            self.layouts.follow(DENSE_LAYER if dense else CHANNEL_LAYER, args, out)
+            value = batch_norm_shift(layer) if is_norm else layer.bias
+            if isinstance(value, Tensor) and not value.requires_grad:  # one that the image gives is an input
+                has_batch = dense or is_norm or out.ndim == layer.weight.ndim
+                value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
+                self.add(out, value.detach(), channels_last=dense)
 
-    def terms_with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
+    def biases_with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
         """All biases, after the input, which counts as one.
 
         If every path from x leads through equal `Normalise` layers, however deep in wrappers, the input is their
@@ -98,13 +101,17 @@ class RecordedBiases:
                 (get_gradient_edge(call.out), Bias(call.layer.shift(call.input), 1, CHANNELS_FIRST, False))
                 for call in self.normalise_calls
             ]
-            return [(get_gradient_edge(leaf), Bias(leaf.detach(), 1, CHANNELS_FIRST, True)), *shifts, *self.terms]
+            return [
+                (get_gradient_edge(leaf), Bias(leaf.detach(), 1, CHANNELS_FIRST, True)),
+                *shifts,
+                *self.biases_at_edges,
+            ]
         if len(self.normalise_calls) == 1:
             out = self.normalise_calls[0].out
-            return [(get_gradient_edge(out), Bias(out.detach(), 1, CHANNELS_FIRST, True)), *self.terms]
+            return [(get_gradient_edge(out), Bias(out.detach(), 1, CHANNELS_FIRST, True)), *self.biases_at_edges]
         # of several networks: gradients meet at the image, where the factor 1 / std is in them already
         centred = leaf.detach() - self.normalise_calls[0].layer.mean
-        return [(get_gradient_edge(leaf), Bias(centred, 1, CHANNELS_FIRST, True)), *self.terms]
+        return [(get_gradient_edge(leaf), Bias(centred, 1, CHANNELS_FIRST, True)), *self.biases_at_edges]
 
     def _begins_with_normalise(self, leaf: Images, output: Any) -> bool:
         first = self.normalise_calls[0].layer
@@ -116,39 +123,46 @@ class RecordedBiases:
 
 
 @contextmanager
-def record_biases(network: nn.Module, images: int, *, only_spatial: bool) -> Iterator[RecordedBiases]:
+def record_biases(network: nn.Module, image_count: int, *, only_spatial: bool) -> Iterator[RecordedBiases]:
     """Within the block, a forward pass of the network records each bias with the place of its gradient.
 
     Layers whose function is known, and innermost modules of any kind, have one bias each. What happens outside of them
     is recorded operation by operation.
     """
-    recorded = RecordedBiases(Layouts(images), only_spatial)
+    recorded = RecordedBiases(Layouts(image_count), only_spatial)
     leaves, has_operations = leaf_modules(network)
     operations = (
         OperationRecorder(recorded.is_wanted, recorded.add, recorded.layouts.follow) if has_operations else None
     )
     implicit = ImplicitBiases(recorded)
     handles: list[RemovableHandle] = []
-    if has_operations or all(
-        leaves.values()
-    ):  # what such a layer does to layouts is seen as an operation, or is nothing
+    if has_operations or all(leaves.values()):  # elementwise layers of no bias keep the layout: they need no hook
         leaves = {layer: known for layer, known in leaves.items() if type(layer) not in ELEMENTWISE_LAYERS or not known}
 
-    def note_known(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        recorded.add_known(layer, args, out)
+    def for_leaves(hook: Callable[..., Any]) -> Callable[..., Any]:
+        """The hook, for these layers alone: a copy that the user's code makes of a layer has its hooks, too."""
+        return lambda layer, *given: hook(layer, *given) if layer in leaves else None
+
+    def add_and_resume(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+        if out is not None:  # otherwise the layer raised an error, which the network may catch
+            recorded.add_known(layer, args, out)
         if operations is not None:
             operations.resume()
 
+    is_torchs = not has_operations and all(leaves.values())
+    after_known = recorded.add_known if is_torchs else for_leaves(add_and_resume)
     for layer, has_known_bias in leaves.items():  # next to the layer: a user's hooks are operations before and after
         if operations is not None:
-            handles.append(layer.register_forward_pre_hook(operations.pause))
+            handles.append(layer.register_forward_pre_hook(for_leaves(operations.pause)))
         if has_known_bias:
-            handles.append(layer.register_forward_hook(note_known, prepend=True))
+            handles.append(layer.register_forward_hook(after_known, prepend=True, always_call=has_operations))
         else:
             if operations is not None:
-                handles.append(layer.register_forward_hook(operations.resume, prepend=True))
-            handles.append(layer.register_forward_pre_hook(implicit.before, with_kwargs=True))
-            handles.append(layer.register_forward_hook(implicit.after, prepend=True))
+                handles.append(
+                    layer.register_forward_hook(for_leaves(operations.resume), prepend=True, always_call=True)
+                )
+            handles.append(layer.register_forward_pre_hook(for_leaves(implicit.before), with_kwargs=True))
+            handles.append(layer.register_forward_hook(for_leaves(implicit.after), prepend=True))
     try:
         if operations is not None:
             operations.start()
@@ -165,25 +179,25 @@ def leaf_modules(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     compute anything outside of them.
 
     They are linear layers and BatchNorm of torch.nn, and modules without children, in order. A known bias is a
-    parameter, follows from parameters, or is zero. The network itself is not among them, nor is a network inside a
-    wrapper: if it were written with functions alone, nothing inside would be recorded. What is inside a convolution (a
-    weight's parametrization) is no layer. A Sequential computes nothing between its layers.
+    parameter, follows from parameters, or is zero. The network, or the network inside a wrapper, is never among them,
+    so that functional calls in its forward are recorded. What is inside a convolution (a weight's parametrization) is
+    no layer. A Sequential computes nothing between its layers.
     """
     leaves: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
-    has_operations, waiting, seen, opened = False, [network], {network}, {network}
+    has_operations, waiting, seen, whole_networks = False, [network], {network}, {network}
     while waiting:
         module = waiting.pop()
-        opened.update(inner_networks(module) if module in opened else ())
+        whole_networks.update(inner_networks(module) if module in whole_networks else ())
         has_operations = has_operations or bool(module._forward_hooks or module._forward_pre_hooks)  # a user's
         # a forward that was put into the module is not that of its class; mypy does not see that classes are hashable
         base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
-        is_linear = base is not None and issubclass(base, (*LINEAR_LAYERS, _BatchNorm))
-        children = [] if is_linear else [child for child in module._modules.values() if child is not None]
-        if not children and (module not in opened or base is not None):
+        is_channel_layer = base is not None and issubclass(base, CHANNEL_LAYERS)
+        children = [] if is_channel_layer else [child for child in module._modules.values() if child is not None]
+        if not children and (module not in whole_networks or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
             is_ours = type(module) in (Normalise, FixedDropout)  # once more, the latter would have another mask
-            leaves[module] = is_linear or is_homogeneous or is_ours
+            leaves[module] = is_channel_layer or is_homogeneous or is_ours
         else:
             has_operations = has_operations or base is not nn.Sequential
         fresh = [child for child in children if child not in seen]

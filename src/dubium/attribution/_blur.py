@@ -27,13 +27,28 @@ def blur_with_derivative(
 
 def blur_images(x: Images, sigmas: Sequence[float]) -> Float[Tensor, "n B C H W"]:
     """Every image blurred at every sigma. What is the same everywhere in an image stays exactly as it is."""
-    radius = math.ceil(4 * max(sigmas))
-    strengths = torch.tensor(sigmas, dtype=x.dtype, device=x.device)
-    down, across = (blur_matrices(size, strengths, radius)[0][:, None, None] for size in x.shape[2:])
-    level = x[..., :1, :1]  # rounding must not turn a constant image into one with a little contrast
-    return level + down @ (x - level) @ across.mT
+    return _blur_each(x[None], sigmas)
 
 
 def blurred_copies(x: Images) -> Float[Tensor, "n B C H W"]:
     """Each image as blurred as paths start from: in proportion to its size."""
-    return blur_images(x, [width * min(x.shape[2:]) for width in WIDTHS])
+    return blur_images(x, path_sigmas(x))
+
+
+def blur_at_widths(x: Float[Tensor, "n B C H W"]) -> Float[Tensor, "n B C H W"]:
+    """The first images as blurred as the first of `blurred_copies`, the next as the next; n may be less than these."""
+    return _blur_each(x, path_sigmas(x)[: len(x)])
+
+
+def path_sigmas(x: Float[Tensor, "*n B C H W"]) -> list[float]:
+    """The blurs that paths start from, in pixels."""
+    return [width * min(x.shape[-2:]) for width in WIDTHS]
+
+
+def _blur_each(x: Float[Tensor, "m B C H W"], sigmas: Sequence[float]) -> Float[Tensor, "n B C H W"]:
+    """The images of each sigma, m = n, or the same for all, m = 1."""
+    radius = math.ceil(4 * max(sigmas))
+    strengths = torch.tensor(sigmas, dtype=x.dtype, device=x.device)
+    down, across = (blur_matrices(size, strengths, radius)[0][:, None, None] for size in x.shape[-2:])
+    level = x[..., :1, :1]  # rounding must not turn a constant image into one with a little contrast
+    return level + down @ (x - level) @ across.mT

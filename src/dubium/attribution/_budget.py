@@ -3,22 +3,27 @@
 The user's limit is for what is used beside networks, images and results. Forward passes that are kept until their maps
 are wanted may take a quarter of it, a chunk of gradients half, a chunk of maps an eighth.
 Below the limit, chunks are as large as was fastest of all sizes that were tried (benchmarks/suite).
-What a network needs is measured in `_measure`.
 """
 
-from collections.abc import Sequence
-from functools import cache
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 from typing import NamedTuple, NoReturn
 
 import torch
+from jaxtyping import Float
+from torch import Tensor, nn
 
+from dubium.attribution._measure import OutputSizes, dry_output_sizes, output_sizes
+from dubium.attribution._target import target_for_images
 from dubium.errors import OptionError
-from dubium.types import Images
+from dubium.posteriors.stack import Stack
+from dubium.types import Images, Target
 
-CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk of a small network has so many bytes, of a large one so many rows
+CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk has at most so many bytes, but always room for so many rows
 KEPT_DIVISOR = 4  # a quarter of the memory is for graphs of forward passes that are kept until their maps are wanted
 FEW_IMAGES = 8  # of ten classes: about FAST_ROWS, which any network takes at once
-UNMEASURED_DIVISOR = 64  # a 64th of the memory: what they may take, by FIRST_PASS_FACTOR, if they are not measured
+UNMEASURED_DIVISOR = 64  # if FIRST_PASS_FACTOR times their bytes is below a 64th of the memory, they are not measured
 FORWARD_IMAGES = 64  # in a forward pass without a graph
 FEATURE_FACTOR = 128  # a pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
 FIRST_PASS_FACTOR = 2 * FEATURE_FACTOR  # with a graph, as the checks of a first pass keep it
@@ -31,9 +36,122 @@ IMPLICIT_FEATURES = 12  # the same, where the widest operation has an implicit b
 FORWARD_FEATURES = 4  # of the widest layer, alive at once in a forward pass without a graph
 
 
+class Cost(NamedTuple):
+    """Bytes of a chunk: of one image in the forward pass, of one image and target (a row) in the backward pass."""
+
+    targets: int
+    per_image: int
+    per_row: int
+    smallest_chunk_bytes: int = 0
+    image_shape: tuple[int, ...] = ()
+
+    def chunk_sizes(self, images: int, memory: int) -> tuple[int, int]:
+        """Images and targets at a time: the largest chunk that fits, targets before images, since they share a forward
+        pass; then made smaller until all chunks have about the same size."""
+        if self.smallest_chunk_bytes > max(memory, NEGLIGIBLE):
+            refuse_memory(self.smallest_chunk_bytes, memory, self.image_shape)
+        limit = min(memory // 2, max(CACHE_BYTES, FAST_ROWS * self.per_row))
+        targets = max(1, min(self.targets, limit // self.per_row))
+        at_once = max(1, min(images, limit // (targets * self.per_row), memory // 2 // self.per_image))
+        return even_size(images, at_once), even_size(self.targets, targets)
+
+
+def even_size(count: int, most: int) -> int:
+    """The size of as few chunks as possible, of at most `most` each, that are about equally large."""
+    return math.ceil(count / math.ceil(count / most)) if count else 0
+
+
 def maps_at_once(x: Images, memory: int) -> int:
     """Relevance maps (images x classes) at a time: with their gradients they take an eighth of the memory."""
     return max(1, memory // (8 * (x.shape[1] + 3) * x[0, 0].nbytes)) if len(x) else 1
+
+
+def measure_cost(network: nn.Module, x: Float[Tensor, "B ..."], target: Target | None = None) -> Cost:
+    """The cost of a chunk, by a pass of the first image; without a target, of gradients of all of the output.
+
+    All operations' outputs stay for the backward pass.
+    """
+    outputs, output = output_sizes(network, x)
+    scores = output.flatten(1) if target is None else target_for_images(target, slice(1))(output)
+    sizes = outputs.sizes
+    return Cost(scores.shape[1], 2 * sum(sizes), ROW_FEATURES * max(sizes), gradient_bytes(outputs), tuple(x.shape[1:]))
+
+
+def fits_unmeasured(networks: int, x: Images, memory: int) -> bool:
+    """Whether `networks * FIRST_PASS_FACTOR * x.nbytes`, a bound for common networks, is at most 1/64 of the memory.
+
+    A WideResNet exceeds the bound tenfold, and still fits a quarter of the memory.
+    """
+    return networks * FIRST_PASS_FACTOR * x.nbytes <= memory // UNMEASURED_DIVISOR
+
+
+def images_per_pass(network: nn.Module, x: Images, target: Target | None, memory: int) -> int:
+    """Images whose pass, with all targets' gradients, keeps to memory and cache; a few small ones are not measured."""
+    networks = len(network.networks) if isinstance(network, Stack) else 1
+    is_few = len(x) == 1 or (len(x) <= FEW_IMAGES and fits_unmeasured(networks, x, memory))
+    if x[:1].nbytes <= LARGE_IMAGE and is_few:
+        return max(1, len(x))
+    return measure_cost(network, x, target).chunk_sizes(len(x), memory)[0]
+
+
+def forward_batch_size(network: nn.Module, x: Images, memory: int) -> int:
+    """Images in a forward pass without a graph; where one may need much, it is checked that it keeps to the memory."""
+    if x[:1].nbytes > LARGE_IMAGE:
+        check_memory_of_one_image(network, x, memory, forward_bytes)
+    return min(FORWARD_IMAGES, max(1, memory // (FEATURE_FACTOR * x[0].nbytes)))
+
+
+def split_memory_for_effects(network: nn.Module, x: Images, effects: int, memory: int) -> tuple[int, int]:
+    """Images at a time, where each keeps so many effects of its own size, and the bytes left for their gradients."""
+    kept = 2 * effects * x[0].nbytes
+    gradients = measure_cost(network, x).smallest_chunk_bytes if x[:1].nbytes > LARGE_IMAGE else 0
+    if kept + gradients > max(memory, NEGLIGIBLE):
+        refuse_memory(kept + gradients, memory, x.shape[1:])
+    images = max(1, min(len(x), memory // (2 * kept), (memory - gradients) // kept))
+    return images, max(memory // 2, memory - images * kept)
+
+
+def check_gradient_memory(networks: Iterable[nn.Module], x: Images, memory: int) -> None:
+    """Whether gradients at one image keep to the memory, in each of the networks.
+
+    It runs first, because the check of the forward pass would advise a limit that is too small for the backward pass.
+    """
+    for network in networks:
+        check_memory_of_one_image(network, x, memory, gradient_bytes)
+
+
+def check_memory_of_one_image(network: nn.Module, x: Images, memory: int, needed: Callable[[OutputSizes], int]) -> None:
+    """Raise an error if one image needs more than the memory.
+
+    If the pass that measures it might itself need more, the sizes are those of a pass on the meta device, which
+    computes nothing. A network that cannot run there is stopped, in a real pass, at the first operation beyond the
+    limit; what it needs in all stays unknown.
+    """
+    limit = max(memory, NEGLIGIBLE)
+
+    def check(outputs: OutputSizes, *, is_bound: bool = False) -> None:
+        if needed(outputs) > limit:
+            refuse_memory(needed(outputs), memory, x.shape[1:], is_bound=is_bound)
+
+    is_safe = FIRST_PASS_FACTOR * x[0].nbytes <= limit
+    outputs = output_sizes(network, x)[0] if is_safe else dry_output_sizes(network, x)
+    if outputs is not None:
+        check(outputs)
+    else:
+        stop = partial(check, is_bound=True)
+        stop(OutputSizes(x[:1], stop))
+        output_sizes(network, x, stop)
+
+
+def gradient_bytes(outputs: OutputSizes) -> int:
+    """Of the gradients at one image: all outputs stay for them."""
+    widest = max(BACKWARD_FEATURES * max(outputs.sizes), IMPLICIT_FEATURES * outputs.widest)
+    return sum(outputs.sizes) + widest
+
+
+def forward_bytes(outputs: OutputSizes) -> int:
+    """Of a forward pass of one image without a graph."""
+    return FORWARD_FEATURES * max(outputs.sizes)
 
 
 def refuse_memory(least: int, memory: int, image_shape: Sequence[int], *, is_bound: bool = False) -> NoReturn:
@@ -48,26 +166,6 @@ def refuse_memory(least: int, memory: int, image_shape: Sequence[int], *, is_bou
         f"memory is {memory / 2**20:.4g} MiB; one image of shape {tuple(image_shape)} needs at least {mebibytes} MiB "
         f"with these networks. Give {advice} or smaller images."
     )
-
-
-class Cost(NamedTuple):
-    """Bytes of a chunk: of one image in the forward pass, of one image and target (a row) in the backward pass."""
-
-    targets: int
-    per_image: int
-    per_row: int
-    smallest_chunk: int = 0
-    image_shape: tuple[int, ...] = ()
-
-    def chunk_sizes(self, images: int, memory: int) -> tuple[int, int]:
-        """Images and targets at a time: the largest chunk that fits, targets before images, since they share a forward
-        pass; then made smaller until all chunks have about the same size."""
-        if self.smallest_chunk > max(memory, NEGLIGIBLE):
-            refuse_memory(self.smallest_chunk, memory, self.image_shape)
-        limit = min(memory // 2, max(CACHE_BYTES, FAST_ROWS * self.per_row))
-        targets = max(1, min(self.targets, limit // self.per_row))
-        at_once = max(1, min(images, limit // (targets * self.per_row), memory // 2 // self.per_image))
-        return -(-images // -(-images // at_once)), -(-self.targets // -(-self.targets // targets))
 
 
 @cache

@@ -15,7 +15,7 @@ from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._controls import count_targets
 from dubium.attribution.grad_cam import find_layer
 from dubium.checks import count_text, warn_user
-from dubium.errors import OptionError
+from dubium.errors import OptionError, lookup
 from dubium.posteriors.stack import stacked_networks
 from dubium.types import Attributor, Images, Maps, Scores, Target
 
@@ -28,6 +28,8 @@ RESERVED_ARGUMENTS = (
     "show_progress",
 )
 """Arguments of Captum's `attribute` that are no options here."""
+INNER = "attribution_method"
+"""The argument of Captum's NoiseTunnel that is another method, and comes in place of the network."""
 LAYER = "layer"
 """The argument of Captum's constructors that is a part of a network."""
 OF_MODULES = tuple(f"captum.{name}" for name in ("DeepLift", "DeepLiftShap", "LayerDeepLift", "GuidedBackprop"))
@@ -70,7 +72,9 @@ def captum_attributor(what: Any) -> Attributor:
     if isinstance(what, partial) and what.args:
         raise OptionError(f"The partial of {captum_name(what)} has positional arguments; give options by name.")
     method: Any = what.func if isinstance(what, partial) else what
-    built = captum_parameters(method)[1:] if isinstance(method, type) else []  # the first is the network
+    built = captum_parameters(method) if isinstance(method, type) else []
+    wraps_another = bool(built) and built[0].name == INNER
+    built = built if wraps_another else built[1:]  # the first is the network
     called = captum_parameters(method.attribute)
 
     def attribute(
@@ -78,11 +82,13 @@ def captum_attributor(what: Any) -> Attributor:
     ) -> Maps:
         arguments = {name: as_tuple(value) for name, value in options.items()}
         module = TargetModule(network, target)
-        constructed = {p.name: captum_value(arguments.pop(p.name), module) for p in built if p.name in arguments}
+        constructed = {p.name: arguments.pop(p.name) for p in built if p.name in arguments}
+        constructed |= {INNER: inner_method(constructed[INNER], module)} if INNER in constructed else {}
         layers = member_layers(network, x, constructed.pop(LAYER)) if LAYER in constructed else []
         choices = [{**constructed, LAYER: layer} for layer in layers] or [constructed]
         is_class = isinstance(method, type)
-        explainers = [method(module, **choice) if is_class else for_module(method, module) for choice in choices]
+        first = [] if wraps_another else [module]
+        explainers = [method(*first, **choice) if is_class else for_module(method, module) for choice in choices]
         with torch.no_grad():
             targets = count_targets(network, x, target)
         if captum_name(what) in OF_MODULES:
@@ -91,6 +97,12 @@ def captum_attributor(what: Any) -> Attributor:
         def attribute_target(explainer: Any, t: int) -> Tensor:
             # a copy each time: Captum leaves gradients on the tensor it is given
             found = explainer.attribute(x.clone().requires_grad_(), target=t, **arguments).detach()
+            if found.ndim != 4:
+                raise OptionError(
+                    f"{captum_name(what)} found {tuple(found.shape)} for the images: a number for each output of a "
+                    "layer, which has no place in them. Name a layer that puts out feature maps (B, C, h, w), such as "
+                    "a convolution, with layer=."
+                )
             maps = fit_to_images(found, x)
             return maps.sum(1) if context.signed else maps.abs().mean(1)
 
@@ -119,9 +131,15 @@ def captum_parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
     ]
 
 
-def captum_value(value: Any, module: TargetModule) -> Any:
-    """An argument of a constructor: an inner method is given by its class."""
-    return value(module) if isinstance(value, type) and is_captum(value) else value
+def inner_method(given: Any, module: TargetModule) -> Any:
+    """The method that a NoiseTunnel calls, given as a class or by the name of one."""
+    if isinstance(given, str):
+        import captum.attr
+
+        given = lookup("method of Captum's", {n: c for n, c in vars(captum.attr).items() if is_captum(c)}, given)
+    if not isinstance(given, type) or not is_captum(given):
+        raise OptionError(f"{INNER}={given!r}; a class of Captum's is needed, or its name: {INNER}='Saliency'.")
+    return given(module)
 
 
 def member_layers(network: nn.Module, x: Images, layer: str | nn.Module) -> list[nn.Module]:

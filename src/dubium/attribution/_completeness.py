@@ -16,27 +16,31 @@ from dubium.checks import warn_user
 from dubium.types import Images, Posterior
 
 LEAF = "torch::autograd::AccumulateGrad"
-MISSING = 1e-3  # of a logit: what FullGrad may miss without a word
-SUM_ROUNDING = (
-    64  # times the machine's precision, of the sum of all absolute terms: what they may miss by rounding alone
+LINEAR_NODES = frozenset(
+    f"{name}Backward0" for name in ("Sub", "Div", "ConstantPadNd", "Cat", "Stack", "AvgPool2D", "AdaptiveAvgPool2D")
 )
+COMPLETE_NODES = frozenset([*RULES, LEAF, *LINEAR_NODES])
+"""Nodes of functions whose biases are recorded exactly: a network that has no others is complete by construction."""
+MISSING = 1e-3  # of a logit: what FullGrad may miss without a word
+SUM_ROUNDING = 64  # times the machine's precision and the sum of all absolute terms: what may be missed by rounding
 LOGITS = 3  # of the first image: what is measured; each costs every explanation time
 
 
 def warn_if_incomplete(
     networks: Posterior,
-    operations: Mapping[int, Collection[str]],
+    node_names: Mapping[int, Collection[str]],
     x: Images,
     memory: int,
     find_unseen: Callable[[nn.Module, Images], str],
 ) -> None:
-    """One warning if FullGrad misses some of the logits of the first image, in a network with nodes that have no rule.
+    """One warning if FullGrad misses some of the logits of the first image, in a network that has other nodes than
+    `COMPLETE_NODES`.
 
     Args:
-        operations: names of autograd's nodes in some of the networks, by their numbers.
+        node_names: names of autograd's nodes in some of the networks, by their numbers.
         find_unseen: names the layer in which something is computed that is not seen, or none.
     """
-    others = {index for index, names in operations.items() if not {*names} <= {*RULES, LEAF}}
+    others = {index for index, names in node_names.items() if not COMPLETE_NODES.issuperset(names)}
     for index, network in enumerate(networks if others and len(x) else ()):
         if index not in others:
             continue

@@ -1,6 +1,6 @@
 """What the caller of a method supplies, as against its options, which are the user's."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dubium.types import Progress
 
@@ -23,14 +23,6 @@ class Context:
     seed: int = 0
     progress: Progress = lambda _done, _all: None
     signed: bool = True
-
-    def part(self, index: int, count: int) -> "Context":
-        """The same for one of several parts of equal length: its progress is that of all."""
-
-        def progress(done: int, total: int) -> None:
-            self.progress(index * total + done, count * total)
-
-        return replace(self, progress=progress)
 
 
 DEFAULT_CONTEXT = Context()

@@ -8,14 +8,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from dubium.attribution._autograd.autograd_backward import gradients_by_autograd
+from dubium.attribution._budget import forward_batch_size, measure_cost
 from dubium.attribution._context import Context
-from dubium.attribution._measure import forward_batch_size, measure_cost
+from dubium.attribution._paths import MOST_STEPS
 from dubium.attribution._target import target_for_images
 from dubium.checks import check_number, list_some
 from dubium.errors import DubiumError, OptionError, OutputError
 from dubium.types import Attribution, Images, Target
 
 PATIENCE = 1e-3  # an image is done when a step moves its code by less, in L1
+ANOTHER = "Train one on images like those to explain: `dubium train-vae --dataset NAME`."
 BETAS, EPS = (0.9, 0.999), 1e-8  # of Adam
 
 Codes = Float[Tensor, "rows latent"]
@@ -52,7 +55,7 @@ class Search:
         check_number("lr", self.lr)
         if self.radius is not None:
             check_number("radius", self.radius)
-        check_number("starts", self.starts, whole=True)
+        check_number("starts", self.starts, most=MOST_STEPS, whole=True)
 
 
 def counterfactuals(
@@ -77,8 +80,13 @@ def counterfactuals(
                 change: Tensor = (changed - x[image_ids[rows]]).abs().flatten(1).mean(1)
                 return scores.gather(1, target_ids[rows, None])[:, 0] + change
 
-            values, pull, *_ = torch.func.vjp(value, z)
-            slopes = pull(torch.ones_like(values))[0]
+            with torch.enable_grad():
+                leaf = z.detach().requires_grad_()
+                values = value(leaf.clone())  # copied, since a first layer may work in place
+            if not values.requires_grad:
+                raise OptionError("vae.decode cuts the gradient at its code (torch.no_grad, detach): let it have one.")
+            (slopes,) = gradients_by_autograd(values, [leaf], torch.ones_like(values), "the networks, or of vae")
+            values = values.detach()
             check_objective(values, slopes, image_ids[rows])
             return values, slopes
 
@@ -181,8 +189,8 @@ def encode_images(vae: Autoencoder | None, x: Images, memory: int) -> tuple[Auto
     """The model and the codes of x, if it is one that fits these images."""
     if vae is None:
         raise OptionError(
-            "This method needs a generative model: vae= (--vae FOLDER on the command line). Train one with "
-            "`dubium train-vae`."
+            "This method needs a generative model: vae=, or clue:vae=FOLDER where a method is named on a command line "
+            "(`dubium explain` has --vae FOLDER, too). Train one with `dubium train-vae`."
         )
     if not isinstance(vae, Autoencoder):
         raise OptionError(f"vae is a {type(vae).__name__}; a model with encode(x) and decode(z) is needed.")
@@ -195,16 +203,19 @@ def encode_images(vae: Autoencoder | None, x: Images, memory: int) -> tuple[Auto
     except (DubiumError, torch.OutOfMemoryError):
         raise
     except (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
-        raise OptionError(
-            f"vae cannot encode images of shape {tuple(x.shape[1:])}, or decode their codes: {type(error).__name__}: "
-            f"{error}"
-        ) from error
+        made = getattr(vae, "image_shape", x.shape[1:])  # VAEs of ours say what they are for
+        why = (
+            f": it is for images of shape {made}. {ANOTHER}"
+            if made != tuple(x.shape[1:])
+            else (f", or decode their codes: {type(error).__name__}: {error}")
+        )
+        raise OptionError(f"vae cannot encode images of shape {tuple(x.shape[1:])}{why}") from error
     if codes.ndim != 2 or len(codes) != len(x):
         raise OptionError(
             f"vae makes codes {tuple(codes.shape)} of {len(x)} images; (B, latent) are needed: flatten them."
         )
     if shape != tuple(x.shape[1:]):
-        raise OptionError(f"vae makes images of shape {shape}; those to explain have {tuple(x.shape[1:])}.")
+        raise OptionError(f"vae makes images of shape {shape}; those to explain have {tuple(x.shape[1:])}. {ANOTHER}")
     return vae, codes
 
 

@@ -29,8 +29,7 @@ def term_product(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S ..."]:
     if not bias.is_full_size:
         gradient = gradient if bias.channel_axis == -1 else gradient.movedim(3, -1)
         value = value.view(len(value), *[1] * (gradient.ndim - 3), -1)
-    product = gradient.conj() * value if gradient.is_complex() else gradient * value
-    return product.real
+    return (gradient.conj() * value).real
 
 
 def mean_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
@@ -58,9 +57,11 @@ def absolute_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
     assert bias.layout is not None, "only biases that have a place in the image make maps"
     if bias.is_full_size:
         return to_grid(gradient * bias.value, bias.layout).abs().contiguous()
-    rows = to_grid(gradient, bias.layout).contiguous()
-    by_row = bias.value.flatten().expand(rows.shape[3], -1).flatten()  # one long inner loop instead of many short ones
-    return (rows.flatten(3) * by_row).abs_().view_as(rows)
+    on_grid = to_grid(gradient, bias.layout).contiguous()
+    repeated_bias = (
+        bias.value.flatten().expand(on_grid.shape[3], -1).flatten()
+    )  # one long inner loop instead of many short ones
+    return (on_grid.flatten(3) * repeated_bias).abs_().view_as(on_grid)
 
 
 def to_grid(gradient: Tensor, layout: Layout) -> Float[Tensor, "t B h w S C"]:

@@ -1,4 +1,4 @@
-"""Gradients of all targets at once: a forward pass that records a graph, and the way back through that graph.
+"""Gradients of all targets at once: the way back through the graph of a forward pass.
 
 The graph is walked node by node. Nodes that take the time have rules of ours. All others are autograd's own, with all
 targets in the batch by `torch.func.vmap`, or one target at a time where a node cannot be batched: slower, never wrong.
@@ -17,24 +17,25 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from dubium.attribution._autograd.autograd_backward import AutogradBackward, Reduction
+from dubium.attribution._autograd.autograd_backward import AutogradBackward
 from dubium.attribution._autograd.nodes import (
     BackwardNode,
     MissingAttributeError,
     Node,
     OutputInfo,
+    Reduction,
     call_batched,
     graph_signature,
     nodes_between,
-    read_node,
+    refuse_operation,
     silence_fallback_warnings,
+    zeros_at,
 )
-from dubium.attribution._autograd.rules import RULES, Rule, stack_networks
-from dubium.attribution._budget import ROW_FEATURES, Cost
+from dubium.attribution._autograd.rules import RULES, Rule, stack_or_unsqueeze
+from dubium.attribution._budget import ROW_FEATURES, Cost, images_per_pass
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.attribution._measure import images_per_pass
-from dubium.attribution._target import target_for_images
-from dubium.errors import NetworkError
+from dubium.attribution._passes import forward_with_graph
+from dubium.attribution._target import split_images
 from dubium.types import Images, Scores, Target
 
 Gradients = dict[int, Tensor]
@@ -44,60 +45,21 @@ ONE_BY_ONE = frozenset({"CdistBackward0", "EuclideanDistBackward0", "ScaledDotPr
 """Nodes whose batching rule in torch gives other gradients than autograd does, or that have none."""
 
 
-def batched_vjp(
-    network: nn.Module, x: Images, target: Target, *, memory: int = DEFAULT_MEMORY
-) -> Float[Tensor, "B T C H W"]:
-    """The gradient of each target at each pixel."""
+def pixel_gradients(
+    network: nn.Module,
+    x: Images,
+    target: Target,
+    *,
+    memory: int = DEFAULT_MEMORY,
+    finish: Callable[[Float[Tensor, "b T C H W"], Images], Tensor] = lambda gradients, _images: gradients,
+) -> Float[Tensor, "B T *rest"]:
+    """The gradient of each target at each pixel, (B, T, C, H, W), or what `finish` makes of some images' gradients."""
     gradients: list[Tensor] = []
     for images, chunk_target in split_images(x, target, images_per_pass(network, x, target, memory)):
         leaf, scores = forward_with_graph(network, images, chunk_target)
         chunks = [chunk for (chunk,) in gradients_at(scores, [leaf], memory)]
-        gradients.append(torch.cat(chunks).movedim(0, 1))
+        gradients.append(finish(torch.cat(chunks).movedim(0, 1), images))
     return torch.cat(gradients)
-
-
-def split_images(x: Images, target: Target, size: int) -> Iterator[tuple[Images, Target]]:
-    """`size` images at a time, with their part of the target."""
-    for start in range(0, len(x), size):
-        images = slice(start, start + size)
-        yield x[images], target_for_images(target, images)
-
-
-def list_modules(network: nn.Module) -> list[nn.Module]:
-    """A network and all modules in it, as `network.modules()` gives them, in less time: names take most of that."""
-    found, waiting = dict[nn.Module, None](), [network]
-    while waiting:
-        module = waiting.pop()
-        if module not in found:
-            found[module] = None
-            waiting += reversed([child for child in module._modules.values() if child is not None])
-    return list(found)
-
-
-def forward_with_graph(network: nn.Module, x: Images, target: Target | None = None) -> tuple[Images, Any]:
-    """A copy of x, and the network's output there, or a target of it, with a graph from one to the other.
-
-    The parameters are frozen meanwhile, so that nothing is kept or computed for their sake.
-    """
-    tensors = [tensor for module in list_modules(network) for tensor in module._parameters.values()]
-    learning = [tensor for tensor in tensors if tensor is not None and tensor.requires_grad]
-    try:
-        for parameter in learning:
-            parameter.requires_grad_(False)
-        with torch.enable_grad():
-            leaf = x.detach().clone().requires_grad_()
-            output = network(leaf.clone())  # copied again, since a first layer may work in place
-        return leaf, output if target is None else apply_target(target, output, leaf)
-    finally:
-        for parameter in learning:
-            parameter.requires_grad_(True)
-
-
-def apply_target(target: Target, output: Any, leaf: Images) -> Scores:
-    """The targets of a network's output, with a graph that leads to the leaf even if they ignore it."""
-    with torch.enable_grad():
-        scores = target(output)
-        return scores if scores.requires_grad else scores + 0 * leaf.flatten(1)[:, :1]
 
 
 def gradients_at(scores: Scores, leaves: Sequence[Tensor], memory: int) -> Iterator[Sequence[Tensor]]:
@@ -155,17 +117,13 @@ class Backward:
         self.wanted_at: dict[Node, list[int]] = defaultdict(list)
         for index, edge in enumerate(self.wanted):
             self.wanted_at[edge.node].append(index)
-        self.rules: list[tuple[Sequence[BackwardNode], Rule | None]] = []
+        self.steps: list[tuple[Sequence[BackwardNode], list[OutputInfo], Rule | None]] = []
         for nodes in zip(*graphs, strict=True):  # the same node in the graph of each network
-            has_rule = bool(nodes[0].edges) and nodes[0].is_readable and nodes[0].name in RULES
-            self.rules.append((nodes, RULES[nodes[0].name](nodes) if has_rule else None))
-        self.has_rules = all(rule is not None for nodes, rule in self.rules if nodes[0].edges)
-        self.input_infos = {
-            node.autograd_node: [
-                producer.outputs[edge.output] for edge, producer in zip(node.edges, node.producers, strict=True)
-            ]
-            for node in graphs[0]
-        }
+            node = nodes[0]
+            infos = [made_by.outputs[edge.output] for edge, made_by in zip(node.edges, node.producers, strict=True)]
+            has_rule = bool(node.edges) and node.is_readable and node.name in RULES
+            self.steps.append((nodes, infos, RULES[node.name](nodes) if has_rule else None))
+        self.all_have_rules = all(rule is not None for nodes, _, rule in self.steps if nodes[0].edges)
         self.largest_output = max((math.prod(info.shape) for node in graphs[0] for info in node.outputs), default=1)
         for node in chain(*graphs):  # links both ways are rings, and would keep the graph until Python collects them
             node.consumers.clear()
@@ -177,10 +135,10 @@ class Backward:
         at: dict[Node, Gradients] = defaultdict(dict)
         at[self.output_edge.node][self.output_edge.output_nr] = cotangents
         reduced: dict[int, Tensor] = {}
-        with nullcontext() if self.has_rules else silence_fallback_warnings():
-            for nodes, rule in self.rules:
+        with nullcontext() if self.all_have_rules else silence_fallback_warnings():
+            for nodes, infos, rule in self.steps:
                 autograd_node, edges = nodes[0].autograd_node, nodes[0].edges
-                gradients, infos = at.pop(autograd_node), self.input_infos[autograd_node]
+                gradients = at.pop(autograd_node)
                 for index in self.wanted_at.get(autograd_node, ()):
                     output_nr = self.wanted[index].output_nr
                     if output_nr in gradients:
@@ -198,8 +156,7 @@ class Backward:
                     at_producer[output_nr] = gradient if is_first else at_producer[output_nr] + gradient
         for index, edge in enumerate(self.wanted):
             if index not in reduced:  # no way leads there
-                zeros = read_node(edge.node, [], True).outputs[edge.output_nr].zeros(*cotangents.shape[:2])
-                reduced[index] = self.reductions[index](zeros)
+                reduced[index] = self.reductions[index](zeros_at(edge, *cotangents.shape[:2]))
         return [reduced[index] for index in range(len(self.wanted))]
 
 
@@ -214,7 +171,7 @@ def autograd_gradients(
     nodes: Sequence[BackwardNode], infos: Sequence[OutputInfo], gradients: Gradients
 ) -> list[Tensor]:
     """What autograd does at the node, in one network after the other: all targets at once where the node allows it."""
-    one_by_one = nodes[0].name in ONE_BY_ONE or nodes[0].is_python  # vmap knows not what Python does
+    one_by_one = nodes[0].name in ONE_BY_ONE or nodes[0].is_python  # a Function in Python cannot be vmapped
     by_network = []
     for s, node in enumerate(nodes):
         one_network = {output_nr: gradient[:, s] for output_nr, gradient in gradients.items()}
@@ -227,11 +184,8 @@ def autograd_gradients(
             except torch.OutOfMemoryError:
                 raise
             except (RuntimeError, NotImplementedError) as error:
-                raise NetworkError(
-                    f"Autograd cannot differentiate an operation of the networks ({node.name}): {error}. If its "
-                    "gradient is not wanted, detach its input."
-                ) from error
-    return [stack_networks(gradient, 1) for gradient in zip(*by_network, strict=True)]
+                refuse_operation(f"the networks ({node.name})", error)
+    return [stack_or_unsqueeze(gradient, 1) for gradient in zip(*by_network, strict=True)]
 
 
 def call_node(node: BackwardNode, infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:
@@ -244,7 +198,7 @@ def call_node(node: BackwardNode, infos: Sequence[OutputInfo], gradients: Gradie
     else:
         returned = node.autograd_node(*[gradients.get(nr) for nr in range(len(node.outputs))])
     returned = returned if isinstance(returned, tuple) else (returned,)
-    at_inputs = [returned[argument] for argument in node.arguments]
+    at_inputs = [returned[place] for place in node.returned_places]
     return [info.zeros() if gradient is None else gradient for gradient, info in zip(at_inputs, infos, strict=True)]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
+from operator import is_
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,7 +33,8 @@ class Call:
         self.places = {id(value): place for place, value in enumerate(dependent)}
         self.returns_nothing = returns_nothing
 
-    def __call__(self, *values: Tensor) -> tuple[Tensor, ...]:
+    def flat_outputs(self, *values: Tensor) -> tuple[Tensor, ...]:
+        """The tensors that the function returns for copies of other values of these arguments."""
         copies = [value.clone() for value in values]  # the function may work in place
         args, kwargs = self.arguments(copies)
         out = self.function(*args, **kwargs)
@@ -41,9 +43,11 @@ class Call:
     def arguments(self, values: Sequence[Tensor]) -> Any:
         """All arguments, positional and by name, with other values of those that depend on the image."""
         places = self.places
-        return map_tensors((self.args, self.kwargs), lambda own: values[places[id(own)]] if id(own) in places else own)
+        return map_tensors(
+            (self.args, self.kwargs), lambda each: values[places[id(each)]] if id(each) in places else each
+        )
 
-    def returned(self, values: Sequence[Tensor]) -> Any:
+    def output(self, values: Sequence[Tensor]) -> Any:
         """What the function returns for other values of these arguments."""
         args, kwargs = self.arguments(values)
         return self.function(*args, **kwargs)
@@ -105,7 +109,7 @@ def flatten_tensors(value: Any) -> list[Tensor]:
 
 def field_names(value: Any) -> list[str]:
     """Of a dataclass's object; of anything else there are none."""
-    return [own.name for own in fields(value)] if is_dataclass(value) and not isinstance(value, type) else []
+    return [each.name for each in fields(value)] if is_dataclass(value) and not isinstance(value, type) else []
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -116,6 +120,8 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
         return value
     if isinstance(value, list | tuple):
         items = [map_tensors(item, change) for item in value]
+        if isinstance(value, tuple) and all(map(is_, items, value)):
+            return value  # a class of the user's own may not be made of its items
         return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # a named tuple, or a plain one
     if isinstance(value, dict):
         twin = copy(value)  # of its own class: outputs of Hugging Face are dicts that have attributes, too
@@ -139,6 +145,37 @@ def separate_outputs(out: Any) -> Any:
     return map_tensors(out, lambda value: value.view_as(value) if value.requires_grad else value)
 
 
+class BothEnds:
+    """The bias terms of a function without forward mode, from gradients at what it is given and at what it returns.
+
+    The terms `-v` at the inputs and `f(v)` at the outputs, times the gradients J'g and g there, sum to g b. Where one
+    input and one output are of the same shape, both are joined, number by number, so that a function without a bias has
+    a term of zeros: at `ones`, the gradient of `f(v * ones) / ones` is `(J'g) v - g f(v)`.
+    """
+
+    def __init__(self, dependent: Sequence[Tensor]) -> None:
+        self.ones = torch.ones_like(dependent[0]).requires_grad_() if len(dependent) == 1 else None
+        # copies before and after: the function may overwrite what it is given, and the caller what that is a copy of
+        self.inputs = [value.clone() if self.ones is None else value.clone() * self.ones for value in dependent]
+        self.copies = [value.clone() for value in self.inputs]
+        self.versions = [value._version for value in self.copies]
+
+    def overwritten(self) -> list[int]:
+        """Which of its inputs the function has overwritten."""
+        return [i for i, value in enumerate(self.copies) if value._version != self.versions[i]]
+
+    def terms(self, out: Any) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
+        """The output to go on with, and the tensors of the graph at which a bias acts, each with that bias."""
+        outputs = [value for value in flatten_tensors(out) if value.requires_grad]
+        ones = self.ones
+        if ones is not None and [value.shape for value in outputs] == [ones.shape] and not self.overwritten():
+            out = map_tensors(out, lambda value: value / ones if value is outputs[0] else value)
+            return out, [(ones, -torch.ones_like(ones))]
+        out = separate_outputs(out)
+        ends = [(value, value.detach()) for value in flatten_tensors(out) if value.requires_grad]
+        return out, [*((value, -value.detach()) for value in self.inputs), *ends]
+
+
 BOOKKEEPING = frozenset(vars(nn.Module()))
 """Attributes by which torch keeps a module's parameters, hooks, children and mode; buffers among them."""
 
@@ -149,7 +186,7 @@ def layer_state(layer: nn.Module) -> dict[str, Any]:
     return {"_buffers": layer._buffers, **state} if layer._buffers else state
 
 
-def call_copy(layer: nn.Module, parameters: dict[str, Any], state: dict[str, Any], args: Any, kwargs: Any) -> Any:
+def forward_of_copy(layer: nn.Module, parameters: dict[str, Any], state: dict[str, Any], args: Any, kwargs: Any) -> Any:
     """What the forward of the same layer, without hooks, returns and keeps, if it has another state.
 
     Kept tensors that do not depend on the image are returned empty.
@@ -163,8 +200,10 @@ def call_copy(layer: nn.Module, parameters: dict[str, Any], state: dict[str, Any
 
 
 def copy_kept(value: Tensor) -> Tensor:
-    """A copy, or the tensor itself if it is a parameter. Vectors of those, which recurrent layers keep in a list, have
-    zeros as their tangents: where a tangent is missing, torch asks Python for the shape of each sum.
+    """A copy, or the tensor itself if it is a parameter.
+
+    Vectors among the parameters, biases of recurrent layers, get a tangent of zeros, for speed alone: where one is
+    missing, each addition calls into Python.
     """
     if not isinstance(value, nn.Parameter):
         return value.clone()
@@ -175,43 +214,44 @@ def copy_kept(value: Tensor) -> Tensor:
 class ImplicitBiases:
     """Hooks before and after layers of any kind, which record the implicit bias of each execution.
 
-    Tensors that depend on the image and that a layer keeps from an earlier call are inputs, and what it keeps is an
-    output.
+    What a layer keeps counts too: tensors that depend on the image are inputs before a call, and outputs after it.
     """
 
     recorded: "RecordedBiases"
-    pending: dict[nn.Module, list[Tensor | None] | list[Tensor]] = field(default_factory=dict)  # of layers in execution
+    pending: dict[nn.Module, list[Tensor | None] | BothEnds] = field(default_factory=dict)  # of layers in execution
 
     def before(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = (layer._parameters, layer_state(layer), args, kwargs)
         dependent = [value for value in flatten_tensors(given) if value.requires_grad]
-        call = Call(partial(call_copy, layer), given, {}, dependent, returns_nothing=False)
+        call = Call(partial(forward_of_copy, layer), given, {}, dependent, returns_nothing=False)
         try:  # now: a layer that works in place overwrites its input
             values = [value.detach() for value in dependent]
-            self.pending[layer] = implicit_biases(call, values) if dependent else []
+            self.pending[layer] = implicit_biases(call.flat_outputs, values) if dependent else []
         except NoForwardModeError:
-            views = [value.view_as(value) for value in dependent]
-            self.pending[layer] = views
-            (layer._parameters, state, args, kwargs), _ = call.arguments(views)
+            self.pending[layer] = ends = BothEnds(dependent)
+            (layer._parameters, state, args, kwargs), _ = call.arguments(ends.copies)
             vars(layer).update(state)
             return args, kwargs
         return None
 
     def after(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
-        state = layer_state(layer)
-        out, kept = separate_outputs((out, state))
-        if any(value.requires_grad for value in flatten_tensors(state)):
+        state, found = layer_state(layer), self.pending.pop(layer)
+        keeps = any(value.requires_grad for value in flatten_tensors(state))
+        if isinstance(found, BothEnds):
+            (out, kept), terms = found.terms((out, state))
+        else:
+            out, kept = separate_outputs((out, state))
+            terms = [
+                (value, bias)
+                for value, bias in zip(flatten_tensors((out, kept)), found, strict=False)
+                if bias is not None
+            ]
+        if keeps:
             vars(layer).update(kept)
-        self.recorded.layouts.follow("layer", args, out)
-        found, outputs = self.pending.pop(layer), flatten_tensors((out, kept))
-        views = [value for value in found if value is not None and value.requires_grad]  # of inputs: no forward mode
+        layouts = self.recorded.layouts
+        layouts.follow("layer", args, out)
         # a plain LayerNorm over one axis works on (B, H, W, C); its subclasses for images move the axes themselves
         norms_last = type(layer) is nn.LayerNorm and len(layer.normalized_shape) == 1
-        biases = [value.detach() for value in outputs] if views else found
-        terms = [*zip(outputs, biases, strict=False), *((view, -view.detach()) for view in views)]
         for value, bias in terms:
-            if bias is not None:
-                self.recorded.add(
-                    value, bias, channels_last=norms_last or id(value) in self.recorded.layouts.channels_last
-                )
+            self.recorded.add(value, bias, channels_last=norms_last or id(value) in layouts.channels_last)
         return out

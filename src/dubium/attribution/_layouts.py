@@ -14,8 +14,9 @@ RESHAPING = frozenset(
     ]
 )
 PRODUCTS = frozenset(["matmul", "bmm", "einsum"])
-DENSE, CHANNELS = "linear", "layer of channels"
-CHANNELS_FIRST_ALWAYS = frozenset([CHANNELS, "conv2d", "batch_norm", "group_norm", "instance_norm"])
+DENSE_LAYER, CHANNEL_LAYER = "linear", "layer of channels"
+CHANNELS_FIRST_ALWAYS = frozenset([CHANNEL_LAYER, "conv2d", "batch_norm", "group_norm", "instance_norm"])
+ELEMENTWISE = frozenset(["relu", "relu_", "add", "add_"])
 PREFIX_TOKENS = 5  # at most: a class token and four registers, or a class and a distillation token
 
 Size = tuple[int, int]
@@ -23,9 +24,9 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the numbers of a feature (B, ...) lie in the image: the axes of its place, all others are channels.
+    """Where the numbers of a feature (B, ...) lie in the image.
 
-    They are two axes, or one axis of tokens that make a grid, behind a prefix of tokens that have no place.
+    `axes` index positions: two axes (h, w), or one axis of prefix + h * w tokens. All other axes are channels.
     """
 
     axes: tuple[int, ...]  # counted after the batch
@@ -41,7 +42,7 @@ CHANNELS_FIRST, CHANNELS_LAST = Layout((1, 2)), Layout((0, 1))
 class Layouts:
     """The layouts of a forward pass: what layers and operations have done to the axes of its features so far."""
 
-    images: int
+    image_count: int
     sizes: dict[Size, None] = field(default_factory=dict)  # of feature maps, the latest first
     channels_last: dict[int, Tensor] = field(default_factory=dict)  # by identity; kept alive, so that it is identity
     batch_moved: dict[int, Tensor] = field(default_factory=dict)  # with a first axis that is not the batch
@@ -59,14 +60,16 @@ class Layouts:
         some feature map has N pixels, or up to five fewer: those in front are class tokens and registers. A matrix of
         attention, (B, N, N) or (B, heads, N, N), lies where its keys are: there the values are that it weighs.
         """
+        if out.is_nested:
+            return None
         shape, channels_last = out.shape, id(out) in self.channels_last
         if id(out) in self.merged:
-            return Layout((1, 2), merged=self.images)  # a convolution by weights of each image's own
-        if out.is_complex():
-            return None  # frequencies have no place
-        if len(out) == 1 < self.images and id(out) not in self.batch_moved:
-            self.is_split |= out.ndim == 4 or (out.ndim == 3 and out.shape[1] != self.images)  # (1, B, D): a state
-        if out.ndim < 3 or len(out) != self.images or id(out) in self.batch_moved:
+            return Layout((1, 2), merged=self.image_count)  # a convolution by weights of each image's own
+        if out.is_complex() or out.ndim < 3:
+            return None  # frequencies have no place, nor have numbers of an image or of all
+        if shape[0] == 1 < self.image_count and id(out) not in self.batch_moved:
+            self.is_split |= out.ndim == 4 or (out.ndim == 3 and out.shape[1] != self.image_count)  # (1, B, D): a state
+        if shape[0] != self.image_count or id(out) in self.batch_moved:
             return None
         if id(out) in self.tokens_last:
             return None  # layers that mix tokens have a bias for each token, not for each channel
@@ -84,25 +87,29 @@ class Layouts:
 
     def follow(self, name: str, inputs: Sequence[Any], out: Any) -> None:
         """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
-        is_usual = name == CHANNELS and not self.merged and not self.batch_moved and len(out) == self.images
-        if is_usual and out.ndim == 4 and next(iter(self.sizes), None) == out.shape[2:]:
+        is_usual = name == CHANNEL_LAYER or (
+            name in ELEMENTWISE
+            and (inputs and inputs[0] is self.feature_map)
+            and not (self.channels_last or self.attention)
+        )
+        is_usual = is_usual and out.ndim == 4 and out.shape[0] == self.image_count
+        if is_usual and next(iter(self.sizes), None) == out.shape[2:] and not (self.merged or self.batch_moved):
             self.feature_map = out
             return  # of the latest size: most are
-        if self.images > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
+        if self.image_count > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
             self.follow_batch(name, inputs, out)
-        if isinstance(out, Tensor) and out.ndim in (3, 4) and out.shape[-1] == out.shape[-2]:
+        may_be_attention = (self.attention or name in PRODUCTS) and isinstance(out, Tensor) and out.ndim in (3, 4)
+        if may_be_attention and out.shape[-1] == out.shape[-2]:
             self.follow_attention(name, inputs, out)
         if isinstance(out, Tensor) and out.ndim == 3:
             self.follow_tokens(name, inputs, out)
         if not isinstance(out, Tensor) or out.ndim != 4:
             return
         given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
-        if given is not None and len(out) == 1 < self.images and out.shape[1] % self.images == 0:
-            merges = name in RESHAPING and len(given) == self.images and out.numel() == given.numel()
+        if given is not None and out.shape[0] == 1 < self.image_count and out.shape[1] % self.image_count == 0:
+            merges = name in RESHAPING and len(given) == self.image_count and out.numel() == given.numel()
             self.merged |= {id(out): out} if merges or id(given) in self.merged else {}
-        if len(out) != self.images:
-            return
-        if given is None or name in RESHAPING:
+        if out.shape[0] != self.image_count or given is None or name in RESHAPING:
             return
         permutes = is_permutation(name, given, out)
         if permutes:
@@ -114,7 +121,7 @@ class Layouts:
             self.feature_map = out
         if last:
             self.channels_last[id(out)] = out
-        elif not permutes and name != DENSE:
+        elif not permutes and name != DENSE_LAYER:
             size = (out.shape[2], out.shape[3])
             is_known = size in self.sizes or name in CHANNELS_FIRST_ALWAYS
             if out.shape == given.shape and self.sizes and not is_known:
@@ -138,7 +145,7 @@ class Layouts:
             (self.tokens_last if is_last else self.tokens_first)[id(out)] = out
 
     def follow_attention(self, name: str, inputs: Sequence[Any], out: Tensor) -> None:
-        """Note matrices of attention: products of what is none, and what is made of them number by number."""
+        """Note matrices of attention: products of two tensors that are none, and elementwise functions of them."""
         given = [value for value in inputs if isinstance(value, Tensor)]
         weighs = any(id(value) in self.attention for value in given)
         made_of_tokens = len([value for value in given if value.requires_grad]) > 1 or name == "einsum"
@@ -155,7 +162,7 @@ class Layouts:
             is_moved = any(id(value) in self.batch_moved for value in given)
             if is_permutation(name, before, out):
                 if before.stride(0) != out.stride(0):  # away from the first axis, if it was there; or back
-                    is_moved = len(before) == self.images and not is_moved
+                    is_moved = len(before) == self.image_count and not is_moved
             elif out.ndim < before.ndim or (out is not outputs and out.shape != before.shape):
                 is_moved = False  # an element of the first axis; the weights of an attention
             if is_moved:

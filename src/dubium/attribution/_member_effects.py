@@ -6,8 +6,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._gradients import batched_vjp
-from dubium.attribution._measure import effect_chunk
+from dubium.attribution._budget import split_memory_for_effects
+from dubium.attribution._gradients import pixel_gradients
 from dubium.posteriors.stack import stacked_networks
 from dubium.types import Images
 
@@ -18,11 +18,11 @@ def member_effects(
     """`sum over channels of detail * dp_k/dx` of each network's class probabilities p_k: some images at a time."""
     members = stacked_networks(network)
     classes = probabilities(members[0](x[:1].clone())).shape[1]
-    size, left = effect_chunk(members[0], x, len(members) * classes, memory)
+    size, left = split_memory_for_effects(members[0], x, len(members) * classes, memory)
     for first in range(0, len(x), size):
         images = slice(first, min(len(x), first + size))
         detail = find_detail(x[images])
-        slopes = (batched_vjp(member, x[images], probabilities, memory=left) for member in members)
+        slopes = (pixel_gradients(member, x[images], probabilities, memory=left) for member in members)
         yield images, torch.stack([torch.einsum("bkchw,bchw->bkhw", slope, detail) for slope in slopes])
 
 

@@ -9,11 +9,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules._functions import BackwardHookFunction
 from torch.overrides import TorchFunctionMode
+from torch.utils.checkpoint import CheckpointFunction
 
 from dubium.attribution._autograd.hidden_calls import show_hidden_calls
 from dubium.attribution._bias_free import ADDITIVE_FUNCTIONS, BILINEAR_FUNCTIONS, HOMOGENEOUS_FUNCTIONS
 from dubium.attribution._implicit import (
+    BothEnds,
     Call,
     NoForwardModeError,
     flatten_tensors,
@@ -62,8 +65,8 @@ class OperationRecorder(TorchFunctionMode):
                 self.__exit__(None, None, None)
 
     def resume(self, *_hooked: Any) -> None:
-        """A hook after it."""
-        if self.depth is not None:
+        """A hook after it, also after an error inside; an error before `pause` is not counted twice."""
+        if self.depth:
             self.depth -= 1
             if self.depth == 0 and self.is_off:
                 self.is_off = False
@@ -101,50 +104,49 @@ class OperationRecorder(TorchFunctionMode):
         result = args[0] if out is None else out  # `x[i] = y` gives nothing, and changes its first input
         if not any(value.requires_grad and self.wanted(value) for value in flatten_tensors(result)):
             return out
-        if name in BILINEAR_FUNCTIONS and len(inputs) == len(dependent) == 2:  # no derivative: it is twice the product
+        if name in BILINEAR_FUNCTIONS and len(inputs) == len(dependent) == 2:  # of u w, J v is 2 u w: b = -u w
             self.record(result, -replace_infinity(result.detach()))
             return out
         call = Call(function, args, kwargs, dependent, returns_nothing=out is None)
         try:
-            biases = implicit_biases(call, [value.detach() for value in before])
+            biases = implicit_biases(call.flat_outputs, [value.detach() for value in before])
         except NoForwardModeError:
-            return out if in_place else self.record_both_ends(call, [value.view_as(value) for value in dependent])
+            return out if in_place else self.record_both_ends(call, dependent)
         for value, bias in zip(flatten_tensors(result), biases, strict=True):
             if bias is not None and value.requires_grad and self.wanted(value):
                 self.record(value, bias)
         return out
 
-    def record_both_ends(self, call: Call, inputs: Sequence[Tensor]) -> Any:
-        """Call a function that has no forward mode, and record `-v` at its inputs and `f(v)` at its outputs.
-
-        Multiplied by the gradients there, J'g and g, these terms sum to g b.
-
-        Args:
-            inputs: views or copies, so that their gradients come from this function alone.
-        """
-        for value in inputs:
-            self.record(value, -value.detach())
-        out = separate_outputs(call.returned(inputs))
-        for value in flatten_tensors(out):
-            if value.requires_grad:
-                self.record(value, value.detach())
+    def record_both_ends(self, call: Call, dependent: Sequence[Tensor]) -> Any:
+        """Call a function that has no forward mode, and record its bias terms."""
+        ends = BothEnds(dependent)
+        out, terms = ends.terms(call.output(ends.copies))
+        for value, bias in terms:
+            self.follow("clone", dependent if value is ends.ones else (), value)
+            self.record(value, bias)
+        for i in ends.overwritten():
+            dependent[i].copy_(ends.copies[i])
         return out
 
     def record_hidden(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function that modes do not see. What it does inside is one operation."""
+        """Call a function that modes do not see. What it does inside is one operation, but for a reentrant checkpoint:
+        that computes the function which it is given."""
+        own_class = getattr(function, "__self__", None)
+        if own_class is CheckpointFunction:
+            checkpointed, _preserves_random_state, *args = args
+            return checkpointed(*args)
+        if own_class is BackwardHookFunction:  # identity: around layers with hooks on their gradients
+            outputs = function(*args)
+            for value, out in zip(args, outputs, strict=True):
+                self.follow("clone", (value,), out)
+            return outputs
         given = flatten_tensors((args, kwargs))
         dependent = [value for value in given if is_continuous(value) and value.requires_grad]
         if self.depth != 0 or not torch.is_grad_enabled() or not dependent:
             return function(*args, **kwargs)
-        copies = [value.clone() for value in dependent]  # a view that is changed inside may block torch for ever
-        versions = [value._version for value in copies]
         self.depth = 1
         try:
-            out = self.record_both_ends(Call(function, args, kwargs, dependent, returns_nothing=False), copies)
-            for value, changed, version in zip(dependent, copies, versions, strict=True):
-                if changed._version != version:
-                    value.copy_(changed)
-            return out
+            return self.record_both_ends(Call(function, args, kwargs, dependent, returns_nothing=False), dependent)
         finally:
             self.depth = 0
 

@@ -1,20 +1,19 @@
-"""An attributor with its options, and the relevance of UA-Backprop: logits (S, B, K), and maps of classes in chunks."""
+"""The relevance of UA-Backprop, logits (S, B, K) and maps of classes in chunks; and an attributor with its options."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium.attribution._budget import maps_at_once
-from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._measure import forward_batch_size
+from dubium.attribution._context import Context
+from dubium.attribution._passes import predict_logits
 from dubium.attribution._target import LogitTarget
-from dubium.checks import describe_tensor, list_some
-from dubium.errors import OutputError, PosteriorError
+from dubium.checks import describe_tensor
+from dubium.errors import OutputError
+from dubium.registry import MethodEntry
 from dubium.types import Attribution, Attributor, Images, Logits, Posterior, Target
 
 CONTEXT = "context"
@@ -30,9 +29,13 @@ class ConfiguredAttributor:
     function: Attributor
     options: Mapping[str, Any]
     takes_context: bool
-    fast_relevance: Callable[..., "Relevance"] | None = None  # what UA-Backprop uses instead of calls
-    is_builtin: bool = False  # False for a function, class or object of the user's, whatever its name
-    is_scaled: bool = False  # whether its maps are to be scaled to the scores
+    entry: MethodEntry | None  # its row in the registry; None of a function, class or object of the user's
+    relevance_class: Callable[..., "Relevance"]  # of (attributor, networks, x, context): what UA-Backprop uses of it
+    uses_fullgrad: bool
+
+    @property
+    def is_users(self) -> bool:
+        return self.entry is None
 
     def __call__(
         self, network: nn.Module, x: Images, target: Target, context: Context, *, target_count: int
@@ -68,7 +71,7 @@ class ClassMaps(NamedTuple):
 
 @runtime_checkable
 class Relevance(Protocol):
-    """A relevance at images that the networks have seen."""
+    """The relevance of one call of UA-Backprop: the networks' logits at its images, and maps of classes on request."""
 
     logits: Logits
 
@@ -101,13 +104,12 @@ def class_maps_by_calls(
         numbered: networks with their index in the posterior.
     """
     max_maps = maps_at_once(x, context.memory)
-    as_relevance = replace(context, progress=DEFAULT_CONTEXT.progress, signed=False)
     for s, network in numbered:
         for images in image_slices(weights[s], max_maps):
             for target in class_targets(weights[s][:, images], max_maps):
-                chunk_weights = target(weights[s][:, images])
+                chunk_weights = target.select(weights[s][:, images])
                 count = chunk_weights.shape[-1]
-                maps = attributor(network, x[images], target, as_relevance, target_count=count).maps
+                maps = attributor(network, x[images], target, context, target_count=count).maps
                 yield ClassMaps(slice(s, s + 1), images, chunk_weights[None], maps[None])
 
 
@@ -134,33 +136,3 @@ def class_targets(weights: Float[Tensor, "kinds B K"], max_maps: int) -> Iterato
     elif most:
         for class_ids in has_weight.int().topk(most).indices.split(size, 1):
             yield LogitTarget(class_ids[0] if images == 1 else class_ids)
-
-
-def predict_logits(networks: Posterior, x: Images, memory: int, *, logits_so_far: Sequence[Tensor] = ()) -> Logits:
-    """Logits (S, B, K) of all networks: of as many as they say, of the same classes, and finite.
-
-    Those of the first `len(logits_so_far)` networks are taken from `logits_so_far`.
-    """
-    images = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
-    by_network = [*logits_so_far]
-    for network in islice(networks, len(logits_so_far), None) if len(logits_so_far) < len(networks) else ():
-        size = forward_batch_size(network, images, memory)
-        by_network.append(torch.cat([network(some.clone()) for some in images.split(size)]))
-    class_counts = [each.shape[1] for each in by_network]
-    for index, count in enumerate(class_counts):
-        if count != class_counts[0]:
-            raise PosteriorError(
-                f"Networks disagree about the classes: network 0 has {class_counts[0]}, network {index} has {count}. "
-                "Give networks that were trained for the same classes, in the same order; explain others on their own."
-            )
-    if len(by_network) != len(networks):
-        raise PosteriorError(f"The posterior says it has {len(networks)} networks, but gave {len(by_network)}.")
-    logits = torch.stack(by_network)
-    finite = logits.isfinite().all(-1)
-    if not finite.all():
-        index = int((~finite).any(1).int().argmax())
-        bad = (~finite[index]).nonzero().flatten().tolist()
-        raise OutputError(
-            f"Network {index} gives NaN or infinite logits for image {list_some(bad)}. Has its training diverged?"
-        )
-    return logits[:, : len(x)]

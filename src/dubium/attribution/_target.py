@@ -1,11 +1,12 @@
 """What is explained: a target turns a network's output into T numbers per image, and knows its part of a batch."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from dubium.types import Target
+from dubium.types import Images, Target
 
 
 @dataclass(frozen=True)
@@ -14,10 +15,13 @@ class LogitTarget:
 
     classes: slice | Int64[Tensor, " T"] | Int64[Tensor, "B T"]
 
-    def __call__(self, logits: Float[Tensor, "... B K"]) -> Float[Tensor, "... B T"]:
-        if isinstance(self.classes, Tensor) and self.classes.ndim == 2:
-            return logits.gather(-1, self.classes.expand(*logits.shape[:-1], -1))
-        return logits[..., self.classes]
+    def select(self, by_class: Float[Tensor, "... B K"]) -> Float[Tensor, "... B T"]:
+        """The numbers of the target's classes, from numbers of all classes."""
+        if isinstance(self.classes, Tensor) and self.differs_by_image:
+            return by_class.gather(-1, self.classes.expand(*by_class.shape[:-1], -1))
+        return by_class[..., self.classes]
+
+    __call__ = select
 
     @property
     def differs_by_image(self) -> bool:
@@ -25,7 +29,7 @@ class LogitTarget:
 
     def for_images(self, images: slice | Tensor) -> "LogitTarget":
         """The target of some of the images; a single image's classes, (T,), also fit a batch of its copies."""
-        if not (isinstance(self.classes, Tensor) and self.classes.ndim == 2):
+        if not (isinstance(self.classes, Tensor) and self.differs_by_image):
             return self
         rows = self.classes[images]
         return LogitTarget(rows[0] if len(rows) == 1 else rows)
@@ -37,3 +41,10 @@ ALL_LOGITS = LogitTarget(slice(None))
 def target_for_images(target: Target, images: slice | Tensor) -> Target:
     """The target of some of the images, a slice or their numbers. A plain function is the same for all images."""
     return target.for_images(images) if isinstance(target, LogitTarget) else target
+
+
+def split_images(x: Images, target: Target, size: int) -> Iterator[tuple[Images, Target]]:
+    """`size` images at a time, with their part of the target."""
+    for start in range(0, len(x), size):
+        images = slice(start, start + size)
+        yield x[images], target_for_images(target, images)

@@ -3,7 +3,7 @@
 import inspect
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
@@ -39,7 +39,7 @@ def register_method(name: str, function: Any, *, replace: bool = False) -> None:
     >>> dubium.explain(dubium.load_posterior("demo"), dubium.data.load("demo").batch([0]), method="brightness").method
     'brightness'
     """
-    if not re.fullmatch(r"[\w.-]+", name):
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.-]+", name):
         raise OptionError(f"The method's name is {name!r}; letters, digits, '-', '_' and '.' are needed.")
     earlier = REGISTERED.get(name)
     if name in method_names() and not (name in REGISTERED and (replace or defined_at(earlier) == defined_at(function))):
@@ -49,7 +49,7 @@ def register_method(name: str, function: Any, *, replace: bool = False) -> None:
         raise OptionError(
             f"The method {name!r} is a {type(function).__name__}; a function or a Captum class is needed."
         )
-    find_attributor(function)  # raises what is wrong with its signature
+    find_user_method(function)  # raises what is wrong with its signature
     REGISTERED[name] = function
 
 
@@ -60,7 +60,7 @@ def defined_at(function: Any) -> str:
     return f"{function.__module__}.{function.__qualname__}"
 
 
-def find_attributor(what: object) -> tuple[str, Attributor] | None:
+def find_user_method(what: object) -> tuple[str, Attributor] | None:
     """The name and function of a method that is registered, importable, of Captum's, or a function; None of others."""
     argument = what
     if isinstance(what, str):
@@ -74,32 +74,37 @@ def find_attributor(what: object) -> tuple[str, Attributor] | None:
     else:
         return None
     called = argument if isinstance(argument, str) else name
-    function = image_by_image(function, called)
-    function = function if is_captum(what) else refuse_channels(function, called)
+    function = guard_user_method(function, called)
+    function = function if is_captum(what) else refuse_other_maps(function, called)
     return (called if called in REGISTERED else name), function
 
 
-def image_by_image(function: Attributor, name: str) -> Attributor:
+def guard_user_method(function: Attributor, name: str) -> Attributor:
     """A user's function, called image by image where the target selects different classes for each image.
 
     The function then always gets a target that is one function of the logits, as its author expects. Gradients are
-    switched on for it. What it raises is said to be its.
+    switched on for it. Its exceptions are raised again as an `OptionError` with its name. It gets a copy of the images,
+    and may switch the networks' modes: they are put back.
     """
 
-    def call(*args: Any, **options: Any) -> Any:  # what a user's function returns is checked where it is used
+    def call(network: nn.Module, x: Images, target: Target, **options: Any) -> Any:  # the caller checks what it returns
+        modes = [(module, module.training) for module in network.modules()]
         try:
-            return function(*args, **options)
+            return function(network, x.clone(), target, **options)
         except (DubiumError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             place = line_in(function, error)
             raise OptionError(f"The method {name} raised {type(error).__name__}{place}: {error}") from error
+        finally:
+            for module, mode in modes:
+                module.training = mode
 
     @wraps(function)
     @torch.enable_grad()
     def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Any:
         if not getattr(target, "differs_by_image", False):
-            return detach_maps(call(network, x, target, **options))
+            return detach_maps(call(network, x, target, **options), name)
         images = [slice(b, b + 1) for b in range(len(x))]
         parts = [call(network, x[image], target_for_images(target, image), **options) for image in images]
         maps = [part.maps if isinstance(part, Attribution) else part for part in parts]
@@ -120,10 +125,10 @@ def line_in(function: Callable[..., Any], error: Exception) -> str:
     return f" in {Path(str(file)).name}, line {lines[-1]}" if lines else ""
 
 
-def refuse_channels(function: Attributor, name: str) -> Attributor:
-    """A user's function; maps of as many targets as there are channels must not be maps of the channels.
+def refuse_other_maps(function: Attributor, name: str) -> Attributor:
+    """A user's function, refused if its T maps are maps of the channels, or of a fixed number that is T by chance.
 
-    Their shapes are the same, so the first image is explained once more with one target alone.
+    It is called again for the first image with one target, and must then return (1, 1, H, W).
     """
     is_checked = False
 
@@ -131,38 +136,43 @@ def refuse_channels(function: Attributor, name: str) -> Attributor:
     def attribute(network: nn.Module, x: Images, target: Target, **options: Any) -> Any:
         nonlocal is_checked
         returned = function(network, x, target, **options)
-        channels = x.shape[1]
-        if is_checked or map_count(returned) != channels or channels == 1 or len(x) == 0:
+        count = map_count(returned, len(x))
+        if is_checked or count in (None, 1) or len(x) == 0:
             return returned
         is_checked, image = True, slice(0, 1)
         image_target = target_for_images(target, image)
         with torch.random.fork_rng(devices=[]):
             of_one_target = function(network, x[image], lambda output: image_target(output)[:, :1], **options)
-        if map_count(of_one_target) == channels:
+        if map_count(of_one_target, 1) == count:
+            found = "(B, C, H, W), a map for each channel," if count == x.shape[1] else f"{count} maps an image"
             raise OutputError(
-                f"The method {name} returned (B, C, H, W), a map for each of the {channels} channels, also for one "
-                "target. Maps (B, T, H, W) are needed, one for each target: take the mean over channels, and a map for "
-                "each column of target(network(x))."
+                f"The method {name} returned {found} also for one target. Maps (B, T, H, W) are needed, one for each "
+                "target: take the mean over channels, and a map for each column of target(network(x))."
             )
         return returned
 
     return attribute
 
 
-def map_count(returned: object) -> int | None:
-    """How many maps a method returned for an image."""
+def map_count(returned: object, images: int) -> int | None:
+    """How many maps a method returned for each of so many images; None where it returned something else."""
     maps = returned.maps if isinstance(returned, Attribution) else returned
-    return maps.shape[1] if isinstance(maps, Tensor) and maps.ndim == 4 else None
+    return maps.shape[1] if isinstance(maps, Tensor) and maps.ndim == 4 and len(maps) == images else None
 
 
-def detach_maps(returned: Any) -> Any:
-    """What a method returned, without the graph that it was computed by."""
+def detach_maps(returned: Any, name: str) -> Any:
+    """What the method of that name returned, without the graph that it was computed by."""
 
     def plain(value: Any) -> Any:
         return value.detach() if isinstance(value, Tensor) else value
 
     if not isinstance(returned, Attribution):
         return plain(returned)
+    if not isinstance(returned.extras, Mapping):
+        raise OutputError(
+            f"{name} returned an Attribution whose extras are a {type(returned.extras).__name__}; a dict of tensors by "
+            "name is needed, {} for none."
+        )
     return Attribution(plain(returned.maps), {name: plain(extra) for name, extra in returned.extras.items()})
 
 
@@ -170,8 +180,11 @@ def check_signature(function: Callable[..., Any], name: str) -> None:
     """Whether a function of a user's can be called as a method is."""
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return  # a function of C's
+    except (TypeError, ValueError) as error:  # a function of C's
+        raise OptionError(
+            f"It cannot be seen how {name} is called: {error}. Call it in a function of your own, (network, x, "
+            "target) -> maps (B, T, H, W)."
+        ) from error
     required = [p for p in signature.parameters.values() if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     try:
         signature.bind(*[None] * 3, **{p.name: None for p in required})
@@ -187,7 +200,7 @@ def import_method(path: str) -> Any:
     """What a user names as "package.module:name": a function, or a class of Captum's."""
     try:
         return load_function(path)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # TypeError: of a relative import
         module, _, name = path.partition(":")
         near = get_close_matches(name, dir(sys.modules[module]), n=1) if module in sys.modules else []
         hint = f" Did you mean {near[0]!r}?" if near else ""

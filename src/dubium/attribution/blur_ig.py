@@ -8,9 +8,13 @@ from torch import Tensor, nn
 
 from dubium.attribution._blur import blur_with_derivative
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._paths import sum_along_path, sum_channels
+from dubium.attribution._paths import MOST_STEPS, sum_along_path, sum_channels
 from dubium.checks import check_number
+from dubium.errors import OptionError
 from dubium.types import Images, Maps, Target
+
+WEAKEST = 1e-6  # pixels: the third power of a smaller one is 0 in float32
+STRONGEST = 10_000  # pixels: a wider kernel takes memory, and no image is left to blur
 
 
 def blur_ig(
@@ -28,16 +32,20 @@ def blur_ig(
         steps: blurs between the strongest and none.
         sigma_max: standard deviation of the strongest blur, in pixels.
     """
-    check_number("steps", steps, whole=True)
+    check_number("steps", steps, most=MOST_STEPS, whole=True)
     check_number("sigma_max", sigma_max)
+    if not WEAKEST <= sigma_max <= STRONGEST:
+        raise OptionError(f"sigma_max={sigma_max!r}; {WEAKEST:g} or more and {STRONGEST} pixels or fewer are needed.")
     radius = math.ceil(4 * sigma_max)
 
     def blur(images: slice, some: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n b C H W"], Float[Tensor, "n b C H W"]]:
-        sigmas = sigma_max * (1 - (some + 0.5) / steps).to(x.dtype)  # midpoints, from blurred to sharp
+        sigmas = sigma_max * (1 - (some.to(x) + 0.5) / steps)  # midpoints, from blurred to sharp
         return blur_with_derivative(x[images], sigmas, radius)
 
     def change(gradients: Float[Tensor, "n b T C H W"], blurring: Float[Tensor, "n b C H W"], _: object) -> Tensor:
         return torch.einsum("nbtchw,nbchw->btchw", gradients, -blurring)
 
-    changes = sum_along_path(network, x, target, blur, steps, change, context)
-    return sum_channels(changes * (sigma_max / steps), context.signed)
+    def mean_over_steps(changes: Float[Tensor, "b T C H W"]) -> Maps:
+        return sum_channels(changes * (sigma_max / steps), context.signed)
+
+    return sum_along_path(network, x, target, blur, steps, change, context, mean_over_steps)

@@ -2,12 +2,13 @@
 
 For each blur sigma, `E_sigma(x) = (x - x_sigma) * mean over a of dU(x_sigma + a (x - x_sigma)) / dx`, summed over
 channels: which pixels raise the uncertainty, and which lower it, while the detail that the blur took comes back. As the
-points on the line grow in number, its sum converges to `U(x) - U(x_sigma)`. The signed map is the mean of E_sigma over
-the blurs. The map is the mean of their positive parts: what raises doubt at one scale is not cancelled at another.
+points on the line grow in number, the sum of E_sigma over pixels converges to `U(x) - U(x_sigma)`. The signed map is
+the mean of E_sigma over the blurs. The map is the mean of their positive parts: what raises doubt at one scale is not
+cancelled at another.
 
-Pixels that a blur moves together raise and lower the doubt side by side. With `net`, a rise counts by how far it is
-above `net` times the mean fall around it, within the line's own blur. Where rises and falls are noise and balance,
-twice the mean fall is the mean change.
+Pixels that a blur moves together raise and lower the doubt side by side. With `net`, that many times the local mean of
+the negative part (a Gaussian mean, with the sigma of the line's own blur) is subtracted from the positive part. For
+noise, whose positive and negative parts balance, `net=2` subtracts the mean absolute change.
 """
 
 from collections.abc import Sequence
@@ -16,9 +17,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._blur import WIDTHS, blur_images, blurred_copies
+from dubium.attribution._blur import WIDTHS, blur_at_widths, blurred_copies
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._paths import sum_along_path
+from dubium.attribution._paths import MOST_STEPS, sum_along_path
 from dubium.checks import check_number
 from dubium.shares import UncertaintyTarget
 from dubium.types import Attribution, Images, Kind, Maps, Target
@@ -26,7 +27,9 @@ from dubium.types import Attribution, Images, Kind, Maps, Target
 PARTS_OF_TOTAL: tuple[Kind, ...] = ("aleatoric", "epistemic")
 """The kinds that are followed along the paths; total is their sum."""
 
-Lines = Float[Tensor, "B lines T H W"]
+MOST_NET = 1_000_000  # far fewer leave nothing of any rise; times much more is infinite
+
+BlurCredits = Float[Tensor, "B blurs T H W"]
 """E_sigma of every blur."""
 
 
@@ -49,66 +52,69 @@ def blur_path(
         Maps of what raises each target, and among the extras as "signed" those that also say what lowers it.
     """
     if net != 0:
-        check_number("net", net)
+        check_number("net", net, most=MOST_NET)
     if isinstance(target, UncertaintyTarget):
         terms = tuple(kind for kind in PARTS_OF_TOTAL if kind in target.kinds or "total" in target.kinds)
-        lines = blur_lines(network, x, UncertaintyTarget(terms), passes, context)
-        lines = sum_of_terms(lines, terms, target.kinds)
+        credits = blur_credits(network, x, UncertaintyTarget(terms), passes, context)
+        credits = sum_of_terms(credits, terms, target.kinds)
     else:
-        lines = blur_lines(network, x, target, passes, context)
-    return Attribution(rises(lines, net), {"signed": lines.mean(1)})
+        credits = blur_credits(network, x, target, passes, context)
+    return Attribution(mean_rise(credits, net), {"signed": credits.mean(1)})
 
 
-def blur_lines(network: nn.Module, x: Images, target: Target, passes: int, context: Context) -> Lines:
-    """E_sigma of every target, line by line."""
-    check_number("passes", passes, whole=True)
-    line, place, weight = points_on_lines(passes, x)
+def blur_credits(network: nn.Module, x: Images, target: Target, passes: int, context: Context) -> BlurCredits:
+    """E_sigma of every blur and target."""
+    check_number("passes", passes, most=MOST_STEPS, whole=True)
+    blur_index, place, weight = path_points(passes, x)
 
     def points(
-        images: slice, steps: Int[Tensor, " n"]
+        images: slice, step_numbers: Int[Tensor, " n"]
     ) -> tuple[Float[Tensor, "n b C H W"], Float[Tensor, "n b C H W"]]:
-        detail = (x[images] - blurred_copies(x[images]))[line[steps]]  # what the blur of each point's line takes
-        return x[images] - (1 - place[steps]).view(-1, 1, 1, 1, 1) * detail, detail
+        detail = (x[images] - blurred_copies(x[images]))[blur_index[step_numbers]]  # what each point's blur takes
+        return x[images] - (1 - place[step_numbers]).view(-1, 1, 1, 1, 1) * detail, detail
 
     def credit(
-        gradients: Float[Tensor, "n b T C H W"], detail: Float[Tensor, "n b C H W"], steps: Int[Tensor, " n"]
-    ) -> Lines:
-        credits = torch.einsum("n,nbtchw,nbchw->bnthw", weight[steps], gradients, detail)
-        lines = credits.new_zeros(len(credits), int(line.max()) + 1, *credits.shape[2:])
-        return lines.index_add_(1, line[steps], credits)
+        gradients: Float[Tensor, "n b T C H W"], detail: Float[Tensor, "n b C H W"], step_numbers: Int[Tensor, " n"]
+    ) -> BlurCredits:
+        by_point = torch.einsum("n,nbtchw,nbchw->bnthw", weight[step_numbers], gradients, detail)
+        by_blur = by_point.new_zeros(len(by_point), int(blur_index.max()) + 1, *by_point.shape[2:])
+        return by_blur.index_add_(1, blur_index[step_numbers], by_point)
 
     return sum_along_path(network, x, target, points, passes, credit, context)
 
 
-def points_on_lines(
+def path_points(
     passes: int, x: Images
 ) -> tuple[Int[Tensor, " passes"], Float[Tensor, " passes"], Float[Tensor, " passes"]]:
-    """For each point: its line, its place there from 0 (blurred) to 1 (x), and its weight. Each line has midpoints."""
+    """For each point: the index of its blur, its place on that line from 0 (blurred) to 1 (x), and its weight.
+
+    Points are the midpoints of equal parts of their line.
+    """
     numbers = torch.arange(passes, device=x.device)
-    lines = min(len(WIDTHS), passes)
-    line = numbers % lines
-    steps = line.bincount()[line].to(x)
-    return line, (numbers // lines + 0.5) / steps, 1 / steps
+    blur_count = min(len(WIDTHS), passes)
+    blur_index = numbers % blur_count
+    points_on_line = blur_index.bincount()[blur_index].to(x)
+    return blur_index, ((numbers // blur_count).to(x) + 0.5) / points_on_line, 1 / points_on_line
 
 
 def sum_of_terms(
-    lines: Float[Tensor, "B lines terms H W"], terms: Sequence[Kind], kinds: Sequence[Kind]
-) -> Float[Tensor, "B lines kinds H W"]:
-    """The lines of `kinds`, from those of the terms: total is exactly the sum of the other two."""
-    by_kind = dict(zip(terms, lines.unbind(2), strict=True))
-    return torch.stack([by_kind[kind] if kind in by_kind else lines.sum(2) for kind in kinds], 2)
+    credits: Float[Tensor, "B blurs terms H W"], terms: Sequence[Kind], kinds: Sequence[Kind]
+) -> Float[Tensor, "B blurs kinds H W"]:
+    """The credits of `kinds`, from those of the terms: total is exactly the sum of the other two."""
+    by_kind = dict(zip(terms, credits.unbind(2), strict=True))
+    return torch.stack([by_kind[kind] if kind in by_kind else credits.sum(2) for kind in kinds], 2)
 
 
-def rises(lines: Lines, net: int | float = 0) -> Maps:
-    """The mean of the lines' positive parts. The same with `-lines` is what lowers the targets.
+def mean_rise(credits: BlurCredits, net: int | float = 0) -> Maps:
+    """The mean over blurs of the positive parts. The same of `-credits` is what lowers the targets.
 
-    With `net`, the mean of what is above so many times the mean fall around it; where nothing is, as without `net`.
+    With `net`, `net` times the local mean fall is subtracted first, and what is positive is kept. If nothing of a map
+    is left, it is made without `net`.
     """
-    positive = lines.clamp_min(0)
+    positive = credits.clamp_min(0)
     if net:
-        widths = [width * min(lines.shape[3:]) for width in WIDTHS]
-        falls = zip((-lines).clamp_min(0).unbind(1), widths, strict=False)
-        around = torch.stack([blur_images(fall, [width])[0] for fall, width in falls], 1)
+        falls = (-credits).clamp_min(0).movedim(1, 0)
+        around = blur_at_widths(falls).movedim(0, 1)
         beyond = (positive - net * around).clamp_min(0)
         positive = torch.where(beyond.amax((1, 3, 4), keepdim=True) > 0, beyond, positive)
     return positive.mean(1)

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._counterfactual_search import Autoencoder, Search, counterfactuals
-from dubium.attribution._paths import integrate_line, sum_channels
+from dubium.attribution._paths import integrate_lines
 from dubium.types import Attribution, Images, Target
 
 PATH_STEPS = 100
@@ -36,5 +37,8 @@ def clue_path(
         def one_target(output: Tensor, t: int = t) -> Tensor:
             return target(output)[:, t : t + 1]
 
-        by_target.append(integrate_line(network, x, one_target, changed[:, t], PATH_STEPS, silent))
-    return Attribution(sum_channels(torch.cat(by_target, 1), context.signed), {"counterfactual": changed})
+        def counterfactual(images: slice, t: int = t) -> Float[Tensor, "1 b C H W"]:
+            return changed[None, images, t]
+
+        by_target.append(integrate_lines(network, x, one_target, counterfactual, PATH_STEPS, silent))
+    return Attribution(torch.cat(by_target, 1), {"counterfactual": changed})

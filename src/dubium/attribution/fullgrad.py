@@ -11,26 +11,27 @@ from torch import Tensor, nn
 
 from dubium.attribution._autograd.nodes import MissingAttributeError, count_graph_numbers
 from dubium.attribution._biases import Bias, record_biases
-from dubium.attribution._budget import FEATURE_FACTOR, KEPT_DIVISOR, TOGETHER_ROWS, maps_at_once
+from dubium.attribution._budget import (
+    FEATURE_FACTOR,
+    KEPT_DIVISOR,
+    TOGETHER_ROWS,
+    fits_unmeasured,
+    images_per_pass,
+    maps_at_once,
+)
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._fullgrad_terms import EPS, RESCALE, sum_layers
-from dubium.attribution._gradients import (
-    DifferentGraphsError,
-    apply_target,
-    forward_with_graph,
-    reduced_gradients,
-)
-from dubium.attribution._measure import images_per_pass
+from dubium.attribution._gradients import DifferentGraphsError, reduced_gradients
+from dubium.attribution._passes import apply_target, forward_with_graph, predict_logits
 from dubium.attribution._relevance import (
     ClassMaps,
     ClassWeights,
     ConfiguredAttributor,
     class_maps_by_calls,
     class_targets,
-    predict_logits,
 )
 from dubium.attribution._target import target_for_images
-from dubium.errors import UnknownNameError, unknown
+from dubium.errors import UnknownNameError, unknown_name_text
 from dubium.types import Images, Maps, Posterior, Target
 
 
@@ -67,15 +68,15 @@ class FullGradPass:
         with record_biases(network, len(x), only_spatial=only_spatial) as recorded:
             self.leaf, self.output = forward_with_graph(network, x)
         self.is_split = recorded.layouts.is_split
-        terms = recorded.terms_with_input(self.leaf, self.output)
+        terms = recorded.biases_with_input(self.leaf, self.output)
         self.edges, self.biases = [edge for edge, _ in terms], [bias for _, bias in terms]
 
 
 def fullgrad_passes(network: nn.Module, x: Images, size: int) -> Iterator[tuple[slice, FullGradPass]]:
     """Passes of `size` images at a time, or of one where the network itself takes the images of a batch apart."""
-    start = 0
-    while start < len(x):
-        images = slice(start, min(len(x), start + size))
+    start, count = 0, len(x)
+    while start < count:
+        images = slice(start, min(count, start + size))
         forward_pass = FullGradPass(network, x[images])
         if forward_pass.is_split and size > 1:
             size = 1
@@ -103,8 +104,8 @@ def fullgrad_maps(
     passes: Sequence[FullGradPass], target: Target | None, rescale: str, memory: int
 ) -> Float[Tensor, "S B T H W"]:
     """The maps of networks of one architecture, from forward passes of the same images."""
-    if rescale not in RESCALE:
-        raise UnknownNameError(unknown("rescale", rescale, RESCALE))
+    if not isinstance(rescale, str) or rescale not in RESCALE:
+        raise UnknownNameError(unknown_name_text("rescale", rescale, RESCALE))
     chunks: list[Tensor] = []
     for terms in bias_terms(passes, target, RESCALE[rescale], memory):
         maps = sum_layers(terms, passes[0].leaf)
@@ -143,23 +144,28 @@ class FullGradRelevance:
             for images, forward_pass in passes:
                 for target in class_targets(weights[s][:, images], max_maps):
                     maps = fullgrad_maps([forward_pass], target, rescale, memory)
-                    yield ClassMaps(slice(s, s + 1), images, target(weights[s][:, images])[None], maps)
+                    yield ClassMaps(slice(s, s + 1), images, target.select(weights[s][:, images])[None], maps)
         if len(self.kept) < len(weights):  # iterating may make networks anew: only if needed
             others = islice(enumerate(self.networks), len(self.kept), None)
             yield from class_maps_by_calls(self.attributor, others, self.x, weights, self.context)
 
 
 def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPasses]:
-    """Forward passes that serve for logits and relevance both: of as many networks as fit into the memory."""
+    """Forward passes that serve for logits and relevance both: of as many networks as fit into the memory.
+
+    What they take is counted in their graphs, unless the images are so few and small that all networks' fit.
+    """
     room, kept = memory // KEPT_DIVISOR, list[NetworkPasses]()
+    is_counted = not fits_unmeasured(len(networks), x, memory)
     for network in networks if len(x) else ():
         if FEATURE_FACTOR * x.nbytes > room:
             break
         passes = [*fullgrad_passes(network, x, images_per_pass(network, x, None, memory))]
         try:
-            room -= x.element_size() * sum([count_graph_numbers(each.output) for _, each in passes])
+            numbers = sum([count_graph_numbers(each.output) for _, each in passes]) if is_counted else 0
         except MissingAttributeError:
             break  # what a pass takes cannot be known
+        room -= x.element_size() * numbers
         if room < 0:
             break
         kept.append(passes)

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from torch.nn.functional import interpolate
 from torch.nn.modules.conv import _ConvNd
 
+from dubium.attribution._budget import images_per_pass
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._gradients import forward_with_graph, gradients_at, split_images
-from dubium.attribution._measure import images_per_pass
+from dubium.attribution._gradients import gradients_at
+from dubium.attribution._passes import forward_with_graph
+from dubium.attribution._target import split_images
 from dubium.checks import count_text
-from dubium.errors import OptionError, UnknownNameError, unknown
+from dubium.errors import OptionError, UnknownNameError, unknown_name_text
 from dubium.posteriors.stack import Stack, stacked_networks
 from dubium.types import Images, Maps, Target
 
@@ -119,8 +121,8 @@ def find_layer(network: nn.Module, x: Images, layer: Layer) -> nn.Module:
             )
         return layer
     if layer is not None:
-        if layer not in named:
-            raise UnknownNameError(unknown("layer", layer, named))
+        if not isinstance(layer, str) or layer not in named:
+            raise UnknownNameError(unknown_name_text("layer", layer, named))
         return named[layer]
     convolutions = [m for m in network.modules() if isinstance(m, _ConvNd) and len(m.kernel_size) == 2]
     with record_features(convolutions, len(x)) as ran:

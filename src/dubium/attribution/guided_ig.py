@@ -6,10 +6,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from dubium.attribution._autograd.autograd_backward import gradients_by_autograd
+from dubium.attribution._budget import measure_cost
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._gradients import forward_with_graph
-from dubium.attribution._measure import measure_cost
-from dubium.attribution._paths import Start, start_images, sum_channels
+from dubium.attribution._passes import forward_with_graph
+from dubium.attribution._paths import MOST_STEPS, Start, start_images, sum_channels
 from dubium.attribution._target import target_for_images
 from dubium.checks import check_number
 from dubium.types import Images, Maps, Target
@@ -38,33 +39,35 @@ def guided_ig(
         steps: points on each path.
         start: as for `ig`.
     """
-    check_number("steps", steps, whole=True)
-    origins = start_images(start, x)
+    check_number("steps", steps, most=MOST_STEPS, whole=True)
+    start_images(start, x[:1])  # an error before any work
     cost = measure_cost(network, x, target)
     pairs = torch.cartesian_prod(torch.arange(len(x)), torch.arange(cost.targets)).to(x.device)
     size, _ = cost._replace(targets=1).chunk_sizes(len(pairs), context.memory)
-    total = x.new_zeros(len(pairs), *x.shape[1:])
-    for index, origin in enumerate(origins):
-        for first in range(0, len(pairs), size):
-            image_ids, target_ids = pairs[first : first + size].T
-            end = x[image_ids].flatten(1)
-            begin = origin.expand_as(x)[image_ids].flatten(1)
-            row_target = target_for_images(target, image_ids)
+    maps: list[Float[Tensor, "rows H W"]] = []
+    for first in range(0, len(pairs), size):
+        image_ids, target_ids = pairs[first : first + size].T
+        end, row_target = x[image_ids], target_for_images(target, image_ids)
 
-            def slope(at: Rows, row_target: Target = row_target, target_ids: Int[Tensor, " rows"] = target_ids) -> Rows:
-                return row_slopes(network, at.view(-1, *x.shape[1:]), row_target, target_ids).flatten(1)
+        def slope(at: Rows, row_target: Target = row_target, target_ids: Int[Tensor, " rows"] = target_ids) -> Rows:
+            return row_slopes(network, at.view(-1, *x.shape[1:]), row_target, target_ids).flatten(1)
 
-            total[first : first + size] += integrate_guided(slope, begin, end, steps).view(-1, *x.shape[1:])
-            context.part(index, len(origins)).progress(min(first + size, len(pairs)), len(pairs))
-    attributions = total.view(len(x), cost.targets, *x.shape[1:]) / len(origins)
-    return sum_channels(attributions, context.signed)
+        origins = start_images(start, end)
+        total = torch.zeros_like(end)
+        for index, origin in enumerate(origins):
+            begin = origin.expand_as(end).flatten(1)
+            total += integrate_guided(slope, begin, end.flatten(1), steps).view_as(end)
+            context.progress(len(origins) * first + (index + 1) * len(end), len(origins) * len(pairs))
+        maps.append(sum_channels(total[:, None] / len(origins), context.signed)[:, 0])
+    return torch.cat(maps).view(len(x), cost.targets, *x.shape[2:])
 
 
 def row_slopes(network: nn.Module, at: Images, target: Target, target_ids: Int[Tensor, " B"]) -> Images:
     """The gradient, at each point, of the target whose number that point has."""
     leaf, scores = forward_with_graph(network, at, target)
     cotangent = torch.zeros_like(scores).scatter_(1, target_ids[:, None], 1)
-    return torch.autograd.grad(scores, leaf, cotangent)[0]  # autograd's: pixels are sorted by slopes, to the last bit
+    slopes: Tensor = gradients_by_autograd(scores, [leaf], cotangent)[0]  # pixels are sorted by slopes, to the last bit
+    return slopes
 
 
 def integrate_guided(slope: Slope, begin: Rows, end: Rows, steps: int) -> Rows:

@@ -1,10 +1,11 @@
 """Integrated gradients (Sundararajan et al., 2017, arXiv:1703.01365)."""
 
 import torch
-from torch import nn
+from jaxtyping import Float
+from torch import Tensor, nn
 
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._paths import Start, integrate_line, start_images, sum_channels
+from dubium.attribution._paths import MOST_STEPS, Start, integrate_lines, start_images
 from dubium.checks import check_number
 from dubium.types import Images, Maps, Target
 
@@ -27,10 +28,9 @@ def ig(
     Returns:
         Maps that sum to the change of each target, up to the error of the sum over steps.
     """
-    check_number("steps", steps, whole=True)
-    starts = start_images(start, x)
-    by_start = [
-        integrate_line(network, x, target, begin, steps, context.part(index, len(starts)))
-        for index, begin in enumerate(starts)
-    ]
-    return sum_channels(torch.stack(by_start).mean(0), context.signed)
+    check_number("steps", steps, most=MOST_STEPS, whole=True)
+
+    def starts(images: slice) -> Float[Tensor, "lines b C H W"]:
+        return torch.cat([begin.expand(1, *x[images].shape) for begin in start_images(start, x[images])])
+
+    return integrate_lines(network, x, target, starts, steps, context)

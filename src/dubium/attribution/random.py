@@ -4,12 +4,10 @@ import torch
 from torch import nn
 
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._controls import count_targets, image_generator
+from dubium.attribution._controls import draw_maps
 from dubium.types import Images, Maps, Target
 
 
 def random(network: nn.Module, x: Images, target: Target, *, context: Context = DEFAULT_CONTEXT) -> Maps:
     """Uniform noise in [0, 1], drawn anew for each image from the seed and its pixels, so not by its place in x."""
-    targets = count_targets(network, x, target)
-    maps = [torch.rand(targets, *x.shape[2:], generator=image_generator(image, context.seed)) for image in x]
-    return torch.stack(maps).to(x)
+    return draw_maps(torch.rand, network, x, target, context.seed)

@@ -1,13 +1,17 @@
 """SmoothGrad (Smilkov et al., 2017, arXiv:1706.03825)."""
 
+import math
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._paths import sum_along_path
+from dubium.attribution._paths import MOST_STEPS, sum_along_path
 from dubium.checks import check_number
 from dubium.types import Images, Maps, Target
+
+MOST_SIGMA = 1_000_000  # in units of the pixels: of larger numbers, logits overflow
 
 
 def smoothgrad(
@@ -25,12 +29,12 @@ def smoothgrad(
         samples: copies of x with noise.
         sigma: standard deviation of the noise, in units of the pixels.
     """
-    check_number("samples", samples, whole=True)
-    check_number("sigma", sigma)
-    shifts = sigma * gaussian_noise(x, samples, context.seed)
+    check_number("samples", samples, most=MOST_STEPS, whole=True)
+    check_number("sigma", sigma, most=MOST_SIGMA)
+    noise = GaussianNoise(x, samples, context.seed)
 
     def points(images: slice, steps: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n b C H W"], None]:
-        return x[images] + shifts[steps][:, None], None
+        return x[images] + sigma * noise.draw(steps)[:, None], None
 
     def steepness(gradients: Float[Tensor, "n b T C H W"], *_: object) -> Float[Tensor, "b T H W"]:
         return gradients.abs_().mean(3).sum(0)
@@ -38,7 +42,30 @@ def smoothgrad(
     return sum_along_path(network, x, target, points, samples, steepness, context) / samples
 
 
-def gaussian_noise(x: Images, samples: int, seed: int) -> Float[Tensor, "samples C H W"]:
-    """The same draws for every image: a map then depends on its image alone, not on its place in the batch."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(samples, *x.shape[1:], generator=generator, dtype=torch.float64).to(x)
+class GaussianNoise:
+    """Standard normal numbers, (samples, C, H, W), of which only those that are asked for are in memory.
+
+    They are the same for every image: a map then depends on its image alone, not on its place in the batch.
+    """
+
+    def __init__(self, x: Images, samples: int, seed: int) -> None:
+        self.x, self.samples, self.generator = x, samples, torch.Generator().manual_seed(seed)
+        # torch.randn fills 16 numbers at a time: blocks of so many samples have the numbers of one large draw
+        self.block = 16 // math.gcd(16, x[0].numel())
+        self.states: list[Tensor] = []
+        for block in range(math.ceil(samples / self.block)):
+            self.states.append(self.generator.get_state())
+            self.draw_block(block)
+
+    def draw_block(self, block: int) -> Float[Tensor, "n C H W"]:
+        """The samples of a block. Blocks that are drawn in another order need their state first."""
+        count = min(self.block, self.samples - block * self.block)
+        return torch.randn(count, *self.x.shape[1:], generator=self.generator, dtype=torch.float64).to(self.x)
+
+    def draw(self, samples: Int[Tensor, " n"]) -> Float[Tensor, "n C H W"]:
+        """The samples of these numbers."""
+        drawn: dict[int, Tensor] = {}
+        for block in dict.fromkeys((samples // self.block).tolist()):
+            self.generator.set_state(self.states[block])
+            drawn[block] = self.draw_block(block)
+        return torch.stack([drawn[number // self.block][number % self.block] for number in samples.tolist()])

@@ -1,9 +1,8 @@
 """The way of a command of `dubium evaluate` from words to a finished folder."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -17,7 +16,6 @@ from dubium.folder_lock import own_folder
 from dubium.protocols import PROTOCOLS, TOGETHER
 
 if TYPE_CHECKING:
-    from dubium.data import Dataset
     from dubium.data.fit import Preprocessing
     from dubium.evaluation.protocols import Evaluation
     from dubium.posteriors import Record
@@ -32,7 +30,7 @@ def evaluate_and_print(protocol: str, shared: SharedOptions, **changes: Any) -> 
 
     given = {name: value for name, value in changes.items() if value is not None}
     if shared.estimate:
-        estimate_and_print([protocol], shared, **given)
+        estimate_and_print([protocol], shared, {protocol: given})
         return
     with own_folder(shared.out):
         with open_evaluation(protocol, shared) as evaluation:
@@ -44,29 +42,46 @@ def evaluate_and_print(protocol: str, shared: SharedOptions, **changes: Any) -> 
         raise typer.Exit(1)
 
 
-def evaluate_all_and_print(shared: SharedOptions, protocols: Sequence[str] | None) -> None:
-    """Run several protocols, draw their figures, and print one table over them."""
+def evaluate_all_and_print(
+    shared: SharedOptions, protocols: Sequence[str] | None, changes: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Run several protocols, with options by their names, draw their figures, and print one table over them."""
     from dubium.evaluation.protocols.all_protocols import evaluate_all
     from dubium.report.evaluation import write_evaluation_page
+    from dubium.report.overview import write_overview_page
     from dubium.report.protocols import write_figures
 
     chosen = protocols or TOGETHER
     if shared.estimate:
-        estimate_and_print(chosen, shared)
+        estimate_and_print(chosen, shared, changes)
         return
     with own_folder(shared.out):
         with open_evaluation("blurring", shared) as evaluation:
-            overview = evaluate_all(evaluation, chosen, scale=shared.scale)
-        for name in chosen:
+            possible = without_unlabelled(evaluation, chosen)
+            overview = evaluate_all(evaluation, chosen, scale=shared.scale, **changes)
+        for name in possible:
             with own_folder(shared.out / name):
                 write_figures(shared.out / name)
                 write_evaluation_page(shared.out / name)
+        write_overview_page(shared.out, overview, possible)
     print_overview(overview, shared.out)
     if evaluation.data.skipped:
         raise typer.Exit(1)
 
 
-def estimate_and_print(protocols: Sequence[str], shared: SharedOptions, **changes: Any) -> None:
+def without_unlabelled(evaluation: "Evaluation", protocols: Sequence[str]) -> Sequence[str]:
+    """The protocols that can be run on these images; which are left out, and why, is said at once."""
+    from dubium.evaluation.protocols.all_protocols import leave_out_unlabelled
+
+    chosen, left_out = leave_out_unlabelled(evaluation, protocols)
+    for why in left_out.values():
+        typer.echo(f"dubium: {why}", err=True)
+    return chosen
+
+
+def estimate_and_print(
+    protocols: Sequence[str], shared: SharedOptions, changes: Mapping[str, Mapping[str, Any]]
+) -> None:
     """Say what the protocols will take; that some of them can share their maps is not counted."""
     import torch
 
@@ -76,7 +91,8 @@ def estimate_and_print(protocols: Sequence[str], shared: SharedOptions, **change
 
     with thread_count(shared.threads or torch.get_num_threads()):
         evaluation = load_evaluation(protocols[0], shared)
-        found = [estimate_protocol(name, evaluation, scale=shared.scale, **changes) for name in protocols]
+        protocols = without_unlabelled(evaluation, protocols) if len(protocols) > 1 else protocols
+        found = [estimate_protocol(name, evaluation, scale=shared.scale, **changes.get(name, {})) for name in protocols]
     if len(found) > 1:
         for name, one in zip(protocols, found, strict=True):
             print(f"{name}: {one.sentence()}")
@@ -99,19 +115,21 @@ def open_evaluation(protocol: str, shared: SharedOptions) -> "Iterator[Evaluatio
 
 def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Evaluation":
     """Posterior, images and methods that the user named."""
-    from dubium._evaluate import check_networks, match_to_networks, other_images, skipped_note
-    from dubium.checks import check_kinds
+    from dubium._evaluate import check_networks, match_to_networks, other_images
+    from dubium.checks import check_kinds, skipped_note
     from dubium.errors import lookup
     from dubium.evaluation.methods import DEFAULTS, parse_methods
     from dubium.evaluation.protocols import Evaluation
     from dubium.run.networks import open_posterior
     from dubium.run.sources import open_dataset
+    from dubium.run.work import vae_beside
 
     texts = lookup("scale", DEFAULTS, shared.scale)
     kinds = check_kinds(split_words([shared.kinds]))
-    images = image_settings(shared.run, None, shared.dataset)
+    images = image_settings(shared.run, None, shared.dataset, takes_files=False)
     split, name = PROTOCOLS[protocol].split, ""
     posterior: Posterior = ()
+    named: dict[str, Any] = {}
     preprocessing: Preprocessing | None = None
     if PROTOCOLS[protocol].needs_posterior:
         named = posterior_settings(
@@ -121,16 +139,14 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
         (opened, record), name = open_posterior(named), shared.run or str(shared.posterior)
         preprocessing = named_preprocessing(shared, named, images, opened, record)
         data = open_dataset(images, split, preprocessing)
-        posterior = check_networks(opened, data, named.get("output"))
+        posterior = check_networks(opened, data, named.get("output"), record)
         names = split_words([shared.names]) if shared.names else record.classes if record else None
         data, note = match_to_networks(data, posterior, names, protocol)
     else:
         data, note = open_dataset(images, split), ""
-    running["note"] = " ".join(filter(None, [note, skipped_note(data)]))
-    methods = parse_methods(method_texts(shared.methods) or texts, data.shape[0])
-    running["other_data"] = other_images(images.get("dataset"), data)
-    if preprocessing is not None:
-        running["other_data"] = other_prepared_images(images, data, preprocessing)
+    running["note"] = " ".join(filter(None, [note, skipped_note(data.skipped)]))
+    methods = parse_methods(method_texts(shared.methods) or texts, data.shape[0], vae=vae_beside(named.get("run")))
+    running |= {"other_data": other_images(images.get("dataset"), data, preprocessing), "preprocessing": preprocessing}
     return Evaluation(posterior, data, methods, kinds, shared.out, name, seed=shared.seed, **running)
 
 
@@ -145,17 +161,15 @@ def named_preprocessing(
 
     None where no option says it, but for a folder of images of another size than the posterior's record has.
     """
-    from dubium.data.image_files import find_images, image_size
+    from dubium._evaluate import other_shape
     from dubium.run import Settings
     from dubium.run.networks import input_shape
     from dubium.run.work import make_preprocessing, resolve_data_config
 
     folder = images.get("dataset", "")
-    if all(getattr(shared, name) is None for name in PREPARED):
-        if record is None or record.input_shape is None or not Path(folder).is_dir():
-            return None
-        if all(image_size(file) == tuple(record.input_shape[1:]) for file in find_images([folder])):
-            return None
+    is_recorded = record is not None and other_shape(record, folder) is not None
+    if not is_recorded and all(getattr(shared, name) is None for name in PREPARED):
+        return None
     settings = Settings(
         posterior=named, images=images, fit=shared.fit, resize=shared.resize, interpolation=shared.interpolation,
         input_shape=parse_numbers(shared.input_shape, int),
@@ -164,17 +178,3 @@ def named_preprocessing(
         settings = resolve_data_config(settings, posterior)
     channels, height, width = settings.input_shape or input_shape(posterior, record)
     return make_preprocessing(settings, (channels, height, width))
-
-
-def other_prepared_images(images: dict[str, Any], data: "Dataset", preprocessing: "Preprocessing") -> "Dataset":
-    """Images that were not evaluated, brought to the same size; the same ones where there is but one set."""
-    from dubium.errors import DataNotFoundError
-    from dubium.run.sources import open_dataset
-
-    if "factory" in images or data.split == "all":
-        return data
-    try:
-        other = images["dataset"].removesuffix(f":{data.split}")
-        return open_dataset({"dataset": other}, "train" if data.split == "test" else "test", preprocessing)
-    except DataNotFoundError:
-        return data

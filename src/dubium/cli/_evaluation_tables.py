@@ -72,18 +72,22 @@ def print_overview(overview: Mapping[str, Any], out: Path) -> None:
     table.add_row("mean rank", *(f"{ranks[method]:.1f}" if method in ranks else "" for method in methods))
     console = Console()
     console.print(table)
-    console.print("Ranks in brackets; = is not significantly worse than the first (Holm).", highlight=False)
-    console.print(text_cell(f"{out / 'overview.json'}, overview.csv, and a folder with a page for each protocol."))
+    console.print(
+        "Ranks in brackets, equal values share their mean; = is not significantly worse than the first (Holm).",
+        highlight=False,
+    )
+    console.print(text_cell(f"Numbers: {out / 'overview.json'}, overview.csv. Open {out / 'index.html'}."))
 
 
 def _rank_cell(cell: Mapping[str, Any] | None) -> str:
     if cell is None:
         return ""
-    rank = "" if cell["rank"] is None else f" [{cell['rank']}{'=' * cell['level']}]"
+    rank = "" if cell["rank"] is None else f" [{cell['rank']:g}{'=' * cell['level']}]"
     return f"{cell['value']:#.3g}{rank}".replace("[", r"\[")
 
 
 def _interval_cell(found: Mapping[str, float] | None, *, intervals: bool) -> str:
     if found is None:
         return ""
-    return f"{found['value']:#.3g}" + (f" [{found['low']:#.3g}, {found['high']:#.3g}]" if intervals else "")
+    has_interval = intervals and found["low"] < found["high"]  # one image or seed has none
+    return f"{found['value']:#.3g}" + (f" [{found['low']:#.3g}, {found['high']:#.3g}]" if has_interval else "")

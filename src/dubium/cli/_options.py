@@ -8,7 +8,14 @@ import typer
 from typer.core import TyperCommand
 
 from dubium.choices import DATASETS, DEMO, FITS, INTERPOLATIONS, RANKING
-from dubium.cli._settings import SEVERAL, check_option_texts, method_texts, search_working_folder, split_words
+from dubium.cli._settings import (
+    SEVERAL,
+    check_option_texts,
+    method_texts,
+    refuse_file_of_code,
+    search_working_folder,
+    split_words,
+)
 from dubium.errors import OptionError, UnknownNameError, lookup
 from dubium.kinds import KINDS
 from dubium.option_text import split_method
@@ -153,6 +160,7 @@ def check_method_text(text: str) -> str:
 
     A function of the user's is looked for in the current folder too.
     """
+    refuse_file_of_code(text)
     name, options = split_method(text)
     check_option_texts(options)
     if "=" in name:

@@ -5,10 +5,11 @@ import re
 import sys
 from collections.abc import Sequence
 from glob import glob
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dubium.choices import DATASETS, DEMO
+from dubium.choices import DATASETS, DEMO, SPLITS
 from dubium.errors import OptionError
 from dubium.option_text import parse_options, split_outside_brackets
 
@@ -28,9 +29,15 @@ def posterior_settings(
     """`posterior` of `dubium.run.Settings`; a factory is looked for in the current folder too.
 
     `module:factory@a.pt,b.pt` as the run, or `module:factory` with `--weights a.pt b.pt`, is another way to say
-    `--posterior module:factory --weights a.pt b.pt`. An output that is a number is an index.
+    `--posterior module:factory --weights a.pt b.pt`; `module:factory@folder` names a saved posterior and its code. An
+    output that is a number is an index.
     """
-    if run is not None and is_factory(run):
+    for name in (run, factory):
+        refuse_file_of_code(name or "")
+    files = (factory or "").partition("@")[2]
+    if files and (run is None or Path(run).resolve() == Path(files).resolve()):
+        run, factory = factory, None
+    if run is not None and (is_factory(run) or (files and factory)):
         if factory is not None:
             raise OptionError(
                 f"The networks are named twice: {run}, and --posterior {factory}. Leave out one of the two."
@@ -39,6 +46,8 @@ def posterior_settings(
         if files and weights:
             raise OptionError(f"{run} names its weight files already; leave out --weights, or what follows the @.")
         run, weights = None, weight_files(files) if files else weights
+        if weights and len(weights) == 1 and Path(weights[0]).is_dir():
+            run, weights = weights[0], None
     if run is None and factory is not None and ":" not in factory and Path(factory).is_dir():
         run, factory = factory, None  # a saved posterior is named so, too
     if run is None and factory is None:
@@ -64,6 +73,17 @@ def posterior_settings(
     return {"factory": factory, "weights": [str(Path(file).resolve()) for file in weights or ()], **given}
 
 
+def refuse_file_of_code(text: str) -> None:
+    """Refuse code that is named by its file, `mine.py:function`, and say how it is named."""
+    if found := re.fullmatch(r"(?P<folder>.*/)?(?P<module>\w+)\.py(:(?P<rest>.+))?", text):
+        where = f" in {found['folder']}" if found["folder"] else ""
+        rest = found["rest"] or "function"
+        raise OptionError(
+            f"{text} names a file of code. Name its module, as Python imports it{where}, and a function: "
+            f"{found['module']}:{rest}."
+        )
+
+
 def is_factory(text: str) -> bool:
     """Whether a posterior's name is `module:factory`, with or without `@` and weight files, and no folder."""
     is_file = Path(text).exists() or Path(text.partition(":")[0]).is_file()  # or a file's split: images.npz:test
@@ -86,29 +106,30 @@ def weight_files(text: str) -> list[str]:
     return found
 
 
-def image_settings(run: str | None, images: list[str] | None, dataset: str | None) -> dict[str, Any]:
-    """`images` of `dubium.run.Settings`."""
+def image_settings(
+    run: str | None, images: list[str] | None, dataset: str | None, *, takes_files: bool = True
+) -> dict[str, Any]:
+    """`images` of `dubium.run.Settings`; `takes_files` says whether the command has `--images` for them."""
     if images and dataset:
         raise OptionError("Both --images and --dataset were given; give one of them.")
     if images:
         return {"files": images}
+    refuse_file_of_code(dataset or "")
     if dataset and is_factory(dataset) and dataset.partition(":")[0] not in (*DATASETS, DEMO):
         search_working_folder()
-        return {"factory": dataset}
-    if named := dataset_for(run, dataset):
-        return {"dataset": named}
-    raise OptionError("No images were named. Give --images DIR or files, or --dataset NAME[:split].")
+        module, _, name = dataset.partition(":")
+        is_split = name in SPLITS and find_spec(module.partition(".")[0]) is None  # of a name that is misspelt
+        return {"dataset" if is_split else "factory": dataset}
+    if dataset or run == DEMO:  # the embedded posterior brings its own images
+        return {"dataset": dataset or DEMO}
+    ways = "--images DIR or files, or --dataset NAME[:split]" if takes_files else "--dataset NAME[:split] or a folder"
+    raise OptionError(f"No images were named. Give {ways}.")
 
 
-def dataset_for(run: str | None, dataset: str | None) -> str | None:
-    """The dataset that was named; the embedded posterior brings its own images."""
-    return dataset or (DEMO if run == DEMO else None)
-
-
-def method_options(texts: list[str] | None, **named: Any) -> dict[str, Any]:
+def method_options(method: str, texts: list[str] | None, **named: Any) -> dict[str, Any]:
     """The method's options that were given: as NAME=VALUE, or by an option of their own."""
     check_option_texts(texts or ())
-    return {name: value for name, value in named.items() if value is not None} | parse_options(texts or ())
+    return {name: value for name, value in named.items() if value is not None} | parse_options(texts or (), method)
 
 
 def check_option_texts(texts: Sequence[str]) -> None:

@@ -64,26 +64,29 @@ def votes_text(votes: Sequence[str]) -> str:
 def say_unused_labels(results: "Results", work: "Work") -> None:
     """Say how folders become labels where classes have no names: those called by numbers, or those of a dataset."""
     from dubium.data.labels import folder_labels_note, list_names
-    from dubium.run.sources import source_folders
+    from dubium.run.sources import FileImages, source_folders
 
+    named = [PurePath(name) for name in work.settings.images.get("files", ())]
+    paths = work.source.paths if isinstance(work.source, FileImages) else ()
+    folders = {path.parent.name for path in paths if path.parent not in named}
     if work.about["classes"] is not None or "factory" in work.settings.images:
         are_given = work.settings.classes is not None
-        if note := folder_labels_note(source_folders(work.source), work.about["classes"], are_given=are_given):
+        of_files = sorted(folders) if named and len(folders) > 1 else ()
+        folders_of_classes = source_folders(work.source) or of_files
+        if note := folder_labels_note(folders_of_classes, work.about["classes"], are_given=are_given or bool(named)):
             typer.echo(f"dubium: {note}", err=True)
         return
-    folders, classes = set[str](), 0
-    for row in results.rows(pictures=False):
-        folders.add(PurePath(row.path or "").parent.name)
-        classes = len(row.probs)
+    classes = len(next(results.rows(pictures=False)).probs)
     numbers = [str(number) for number in range(classes)]
     called_by_numbers = folders & set(numbers)
     if called_by_numbers and (len(called_by_numbers) > 1 or called_by_numbers == folders):
         shown = list_names(numbers)
         typer.echo(f"dubium: folders are called by numbers; --names {shown} takes them as labels.", err=True)
-    elif len(folders) > 1 and "dataset" in results.about["settings"]["images"]:
+    elif len(folders) > 1:
+        shown = list_names(sorted(folders)) if len(folders) == classes else "A,B,..."
         typer.echo(
-            f"dubium: labels are not used: {len(folders)} folders for {classes} classes; --names A,B,... says what the "
-            "networks' classes are called.",
+            f"dubium: labels are not used: {len(folders)} folders for {classes} classes; --names {shown} says what the "
+            "networks' classes are called, in their order.",
             err=True,
         )
 
@@ -109,34 +112,40 @@ def print_json(value: Any) -> None:
 
 def say_changes(work: "Work") -> None:
     """Say what becomes of the images that the user may not know of: their size, where it decides, and their colours."""
+    from dubium.checks import count_text
+    from dubium.data.image_files import size_text
+
     channels, height, width = work.preprocessing.shape
-    if work.about["size_taken"]:
+    if work.note:
+        typer.echo(f"dubium: {work.note}", err=True)
+    if work.about["size_taken"] and height is not None:
         typer.echo(
             f"dubium: images go in at their own size, {height} pixels high, {width} wide; give another with "
             "--input-shape.",
             err=True,
         )
-    if channels is not None and first_channels(work) not in (channels, None):
-        grey = "are colour and become grey" if channels == 1 else "are grey and become colour"
-        typer.echo(f"dubium: images {grey}: the networks take {channels} channel{'s' * (channels != 1)}.", err=True)
-
-
-def first_channels(work: "Work") -> int | None:
-    """The channels of the first image; None where it cannot be read."""
     try:
-        return len(work.source.read(0).image)
+        given, *size = work.source.read(0).image.shape
     except (DubiumError, OSError):
-        return None
+        return  # of an image that cannot be read, it is said later
+    said = []
+    if channels and given != channels:
+        grey = "are colour and become grey" if channels == 1 else "are grey and become colour"
+        said.append(f"images {grey}: the networks take {count_text(channels, 'channel')}.")
+    if height and width and size != [height, width]:
+        said.append(
+            f"images are brought to the networks' size, {size_text((height, width))} (--fit {work.settings.fit})."
+        )
+    if said:
+        typer.echo(f"dubium: {' '.join(said)}", err=True)
 
 
 def say_nothing_disagrees(work: "Work") -> None:
-    """Say that the score which ranks the images is 0 for all of them, where one network is to disagree with itself."""
-    if len(work.posterior) == 1 and work.settings.kinds[0] == "epistemic":
-        typer.echo(
-            "dubium: one network cannot disagree: epistemic uncertainty is 0 for every image, and ranks none before "
-            "another. --kinds total ranks by the doubt of the prediction.",
-            err=True,
-        )
+    """Say that epistemic uncertainty is 0 for all images, where one network is to disagree with itself."""
+    from dubium.run.work import agreement_note
+
+    if note := agreement_note(work):
+        typer.echo(f"dubium: {note}", err=True)
 
 
 def exit_with_skipped(skipped: Sequence[dict[str, str]], *, quiet: bool) -> None:

@@ -20,7 +20,7 @@ from dubium.cli._settings import (
     posterior_settings,
     split_words,
 )
-from dubium.cli._tables import exit_with_skipped, print_json, say_changes
+from dubium.cli._tables import exit_with_skipped, print_json, say_changes, say_nothing_disagrees
 from dubium.errors import OptionError, UnknownNameError
 from dubium.folder_lock import own_folder
 from dubium.option_text import split_method
@@ -108,17 +108,23 @@ def compare(
                 shared = given[1] if posterior is None and is_bare_factory(side) else None
                 given[:2] = for_b[:2] if index else (None, None)  # it is named; the options are the other side's
                 given[1] = given[1] or shared  # but for --weights where no other network is there to have them
+            if side is not None and side != DEMO and not (images or dataset or is_factory(side) or Path(side).exists()):
+                raise OptionError(
+                    f"There is no folder {side!r} here. Give one of results; or a posterior, and --images or --dataset."
+                )
             settings = Settings(
                 posterior=posterior_settings(side, *given),
                 images=image_settings(DEMO if DEMO in sides else side, images, dataset),
                 method=chosen[index][0], kinds=split_words(kinds) or RANKING,
-                options=side_options(chosen, index, method_options(option)), top=top, fit=fit, resize=resize,
-                interpolation=interpolation, input_shape=parse_numbers(input_shape, int),
+                options=side_options(chosen, index, method_options(chosen[index][0], option)), top=top, fit=fit,
+                resize=resize, interpolation=interpolation, input_shape=parse_numbers(input_shape, int),
                 classes=split_words([names]) if names else None, memory=memory, batch=batch, threads=threads,
             )  # fmt: skip
             opened = open_work(settings)  # a mistake in the second is reported before the first is run
             if not json and tuple(opened.about["input_shape"]) not in sizes:
                 say_changes(opened)
+            if not json:
+                say_nothing_disagrees(opened)
             sizes.add(tuple(opened.about["input_shape"]))
             works.append(opened)
             folders.append(out / "ab"[index])
@@ -168,7 +174,7 @@ def side_options(chosen: Sequence[tuple[str, list[str]]], index: int, shared: di
         if not any(has_option(method, name) for method, _ in chosen):
             check_option(chosen[0][0], name)
     method, texts = chosen[index]
-    return {name: value for name, value in shared.items() if has_option(method, name)} | method_options(texts)
+    return {name: value for name, value in shared.items() if has_option(method, name)} | method_options(method, texts)
 
 
 def has_option(method: str, option: str) -> bool:

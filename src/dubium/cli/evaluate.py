@@ -1,8 +1,9 @@
 """`dubium evaluate PROTOCOL RUN`: a command for each of `dubium.protocols.PROTOCOLS`, with its own options."""
 
+import re
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +20,22 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Judge attribution methods; a killed evaluation goes on where it stopped.")
 
-ImageCount = Annotated[int | None, typer.Option(min=1, help="How many images; by default as the scale says.")]
+
+def check_count(text: str) -> int:
+    """A number of images; elsewhere `--images` names files."""
+    if not re.fullmatch(r"[1-9]\d*", text):
+        raise OptionError(
+            f"--images is {text!r}; here it is how many images, a whole number above 0. A folder of images is named by "
+            "--dataset."
+        )
+    return int(text)
+
+
+ImageCount = Annotated[
+    int | None,
+    typer.Option(parser=check_count, metavar="INTEGER", help="How many images; by default as the scale says."),
+]
+Patches = Annotated[str | None, typer.Option(help="Dataset the patches come from; its training images.")]
 Candidates = Annotated[int | None, typer.Option(min=1, help="Choose them from so many only.")]
 
 
@@ -66,7 +82,7 @@ def anomaly(
     images: ImageCount = None,
     candidates: Candidates = None,
     box: Annotated[int | None, typer.Option(min=1, help="Side of the patch in pixels.")] = None,
-    patches: Annotated[str | None, typer.Option(help="Dataset the patches come from; its training images.")] = None,
+    patches: Patches = None,
     masks: Annotated[Path | None, typer.Option(help="A .npy of (N, H, W): compare maps with these instead.")] = None,
 ) -> None:
     """Whether a planted patch, or a mask of yours, is where the uncertainty is blamed on: IoU and ADA."""
@@ -85,8 +101,14 @@ def causes(
     candidates: Candidates = None,
     members: Annotated[int | None, typer.Option(min=2, help="How many networks are trained.")] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Of each training; by default as the scale says.")] = None,
+    run: Annotated[str | None, typer.Argument(hidden=True)] = None,
 ) -> None:
     """Whether each kind's map finds its own cause: a mark that made labels ambiguous, and something never seen."""
+    if run is not None:
+        raise OptionError(
+            f"causes trains networks of its own, since they must have learned the mark: it takes no posterior. Leave "
+            f"{run!r} out; --dataset names the images."
+        )
     evaluate_and_print("causes", shared, images=images, candidates=candidates, members=members, epochs=epochs)
 
 
@@ -147,9 +169,21 @@ def sanity(
 def all_protocols(
     shared: SharedOptions,
     protocols: Annotated[str | None, typer.Option(help=f"Of {', '.join(TOGETHER)}; all of them by default.")] = None,
+    images: Annotated[
+        int | None,
+        typer.Option(
+            parser=check_count, metavar="INTEGER", help="How many images, but for causes; else as the scale says."
+        ),
+    ] = None,
+    patches: Patches = None,
 ) -> None:
     """All protocols with one set of maps for each method, and one table over them: ranks, and what is significant."""
-    evaluate_all_and_print(shared, split_words([protocols]) if protocols else None)
+    changes: dict[str, dict[str, Any]] = {name: {} for name in TOGETHER}
+    if images is not None:
+        changes |= {name: {"images": images} for name in TOGETHER if name != "causes"}
+    if patches not in (None, DEMO):
+        changes["anomaly"] |= {"patches": patches}
+    evaluate_all_and_print(shared, split_words([protocols]) if protocols else None, changes)
 
 
 def read_masks(path: Path) -> "Tensor":

@@ -76,6 +76,7 @@ def explain(
     method, texts = split_method(method)
     named_images = image_settings(run, images, dataset)
     options = method_options(
+        relevance or method,
         [*texts, *(option or ()), *([f"tau1={tau1}"] if tau1 else ())],
         relevance=relevance,
         tau2=tau2,

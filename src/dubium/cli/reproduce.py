@@ -72,6 +72,8 @@ def reproduce(
     from dubium.reproduce.readme import fill_readme
     from dubium.reproduce.runner import (
         check_data,
+        check_has_jobs,
+        check_has_results,
         entry_jobs,
         entry_names,
         job_status,
@@ -84,13 +86,17 @@ def reproduce(
     lookup("table or figure", dict.fromkeys((ALL, PAGE, *entry_names())), name)
     folder = out / scale
     chosen = split_words([dataset]) if dataset else ()
+    if name != PAGE:
+        check_has_jobs(name, scale, chosen)
     jobs = [] if name == PAGE else list(entry_jobs(name, scale, chosen))
     if run or posterior:
         named = posterior_settings(run, posterior, weights, mean, std, network_output)
         networks = open_user_networks(named, chosen, scale)
         jobs, folder = jobs_on_networks(jobs, networks), folder / networks
     results, page = results or folder / "results", page or folder / "results.md"
-    study = Study(scale, folder)
+    if name == PAGE:
+        check_has_results(results, scale)
+    study, is_own = Study(scale, folder), bool(run or posterior)
     statuses = [job_status(entry, job, scale, results) for entry, job in jobs]
     statuses = [*training_statuses(statuses, scale, study.networks_folder), *statuses]
     if show:
@@ -117,10 +123,10 @@ def reproduce(
 
         def announce(status: "JobStatus") -> None:
             print(f"{status.job.name}: {time_words(status) if status.state == DONE else status.state}", flush=True)
-            write_results_page(page, results, scale)
+            write_results_page(page, results, scale, is_own=is_own)
 
         measure_jobs(replace(study, executor=executor, on_step=on_step), jobs, results, announce)
-        write_results_page(page, results, scale)
+        write_results_page(page, results, scale, is_own=is_own)
         if readme is not None:
             fill_readme(readme, results, scale)
     print(page)
@@ -129,13 +135,23 @@ def reproduce(
 def open_user_networks(named: dict[str, Any], datasets: Sequence[str], scale: str) -> str:
     """The name under which jobs know the networks that the user named, after a look at whether they take the images."""
     from dubium._evaluate import check_networks
+    from dubium._explain import uncertainty
     from dubium.reproduce.networks import open_data, take_networks
     from dubium.run.networks import open_posterior
 
     if len(datasets) != 1:
         raise OptionError("Say which dataset these networks are for: --dataset mnist, or another one of them.")
     data = open_data(datasets[0], "test", scale)
-    return take_networks(check_networks(open_posterior(named)[0], data, named.get("output")))
+    opened, record = open_posterior(named)
+    networks = check_networks(opened, data, named.get("output"), record)
+    classes = uncertainty(networks, data.batch([0])).probs.shape[1]
+    if classes != len(data.classes):
+        raise OptionError(
+            f"The networks have {classes} classes, {data.name} has {len(data.classes)}: the paper's tables are about "
+            f"networks of a dataset's own classes. Name theirs with --dataset, or measure without labels: `dubium "
+            f"evaluate blurring ... --dataset {data.name}`."
+        )
+    return take_networks(networks)
 
 
 PAGE = "page"

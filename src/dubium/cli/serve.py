@@ -8,9 +8,9 @@ from typing import Annotated
 
 import typer
 
+from dubium.choices import DEMO
 from dubium.cli import _options as o
 from dubium.cli._settings import (
-    dataset_for,
     image_settings,
     method_options,
     method_texts,
@@ -67,7 +67,7 @@ def serve(
             if images or dataset:
                 session = with_images(session, image_settings(None, images, dataset))
         else:
-            shown = image_settings(run, images, dataset) if images or dataset_for(run, dataset) else None
+            shown = image_settings(run, images, dataset) if images or dataset or run == DEMO else None
             session = open_posterior_session(
                 posterior_settings(run, *own), shown, fit=fit, resize=resize, interpolation=interpolation,
                 input_shape=parse_numbers(input_shape, int), classes=split_words([names]) if names else None,
@@ -75,7 +75,7 @@ def serve(
         if session.why_not:
             typer.echo(f"dubium: {session.why_not}", err=True)
         chosen = [(text, *split_method(text)) for text in method_texts(methods)]
-        session = with_methods(session, {text: (name, method_options(options)) for text, name, options in chosen})
+        session = with_methods(session, {text: (name, method_options(name, options)) for text, name, options in chosen})
         if host not in HERE:
             typer.echo(f"dubium: anyone who can reach {host} can use this page and upload images.", err=True)
         serve_page(session, host=host, port=port, open_browser=browser, started=print_address)

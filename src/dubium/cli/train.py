@@ -10,6 +10,7 @@ from dubium.cli._engine import Address, EngineName, device_for, executor_for, th
 from dubium.cli._estimate import EstimateOnly, print_estimate
 from dubium.cli._options import one_of
 from dubium.cli._settings import parse_numbers
+from dubium.cli._tables import exit_with_skipped
 from dubium.errors import OptionError
 from dubium.option_text import parse_options
 from dubium.posterior_kinds import POSTERIOR_KINDS
@@ -93,6 +94,13 @@ def train(
         there = device_for(engine, device)  # a cluster must have been joined to be asked for its GPUs
         record = train_posterior(dataset, folder, **settings, device=there, report=report, spread=executor)
     print(f"{folder}: {describe_training(record)}")
+    exit_if_skipped(record)
+
+
+def exit_if_skipped(record: dict[str, Any]) -> None:
+    """Name the files of a folder that could not be read, if any, and exit with 1."""
+    if record.get("skipped"):
+        exit_with_skipped([{"reason": reason} for reason in record["skipped"]], quiet=False)
 
 
 def describe_training(record: dict[str, Any]) -> str:
@@ -102,4 +110,7 @@ def describe_training(record: dict[str, Any]) -> str:
         return f"{record['posterior']} of {record['members']}{left_out}; no test images"
     test = record["test"]
     each = f"{min(test['members']):.2%} to {max(test['members']):.2%} each"
-    return f"{test['accuracy']:.2%} of {test['images']} test images together, {each}{left_out}"
+    words = f"{test['accuracy']:.2%} of {test['images']} test images together, {each}{left_out}"
+    if test["accuracy"] > test.get("guess", 0):
+        return words
+    return f"{words}. Nothing was learnt: always the most frequent class is as good. Try more --epochs or another --lr"

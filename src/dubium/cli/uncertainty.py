@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
@@ -74,7 +75,8 @@ def uncertainty(
     if estimate:
         from dubium.run.estimate import estimate_run
 
-        print_estimate(estimate_run(open_work(settings)), json=json)
+        expected = estimate_run(open_work(settings))
+        print_estimate(expected if out else replace(expected, bytes=0), json=json)  # without --out nothing is kept
         return
     with TemporaryDirectory() as temporary:
         folder = out or Path(temporary)

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dubium.choices import SPLITS
 from dubium.data.catalog import SOURCES
 from dubium.data.find import data_folders, find_files, is_published
-from dubium.data.load import SPLITS, load
+from dubium.data.load import load
 from dubium.errors import DataNotFoundError, lookup
 
 

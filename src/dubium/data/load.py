@@ -1,6 +1,7 @@
 """One door to every dataset: by name, or by path."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,27 +9,36 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from dubium.choices import DEMO
+from dubium.choices import DEMO, SPLITS
 from dubium.data.arrays import read_arrays
 from dubium.data.catalog import SOURCES
 from dubium.data.classes import DIGITS
 from dubium.data.dataset import Dataset
 from dubium.data.find import data_folders, find_files
+from dubium.data.fit import Preprocessing
 from dubium.data.folder import read_folder, read_images
 from dubium.data.image_files import SUFFIXES
-from dubium.errors import FileFormatError, UnknownNameError, unknown
+from dubium.errors import FileFormatError, UnknownNameError, unknown_name_text
 
-SPLITS = ("train", "test")
 EMBEDDED = Path(__file__).parents[1] / DEMO / "digits.safetensors"
 
 
-def load(name: str | Path, split: str = "test", *, folders: Sequence[Path] | None = None) -> Dataset:
+def load(
+    name: str | Path,
+    split: str = "test",
+    *,
+    folders: Sequence[Path] | None = None,
+    skip: bool = False,
+    preprocessing: Preprocessing | None = None,
+) -> Dataset:
     """Load a dataset: one of the catalogue, a folder of images, one image, or an array file.
 
     Args:
         name: "mnist", "mnist:train", "demo" (embedded digits), or a path; a folder called like a dataset is "./mnist".
         split: "train" or "test"; what `name` says comes first.
         folders: where to look for a dataset's files; `DUBIUM_DATA` and the download folder if not given.
+        skip: leave out files of a folder that cannot be read, and say why in `skipped`; else one of them is an error.
+        preprocessing: how images are brought to the networks' size; a folder's may then differ in theirs.
 
     Returns:
         All images of the split, in memory, with labels where there are any.
@@ -45,25 +55,36 @@ def load(name: str | Path, split: str = "test", *, folders: Sequence[Path] | Non
     if before and after in SPLITS:
         text, split = before, after
     if split not in SPLITS:
-        raise UnknownNameError(unknown("split", split, SPLITS))
+        raise UnknownNameError(unknown_name_text("split", split, SPLITS))
     if text in SOURCES:
-        return read_published(text, split, data_folders() if folders is None else folders)
+        data = read_published(text, split, data_folders() if folders is None else folders)
+        return prepare_images(data, preprocessing)
     if text == DEMO:
-        return load_demo(split)
+        return prepare_images(load_demo(split), preprocessing)
+    if before in (*SOURCES, DEMO):
+        raise UnknownNameError(unknown_name_text("dataset", text, [f"{before}:{known}" for known in SPLITS]))
     path = Path(text).expanduser()
     if path.is_dir():
-        return read_folder(path, split)
+        return read_folder(path, split, preprocessing, skip=skip)
     if path.is_file() and path.suffix.lower() in (".npy", ".npz"):
-        return read_arrays(path, split)
+        return prepare_images(read_arrays(path, split), preprocessing)
     if path.is_file() and path.suffix.lower() in SUFFIXES:
-        return Dataset(read_images([path]), None, (), str(path), "all")
+        return Dataset(read_images([path], preprocessing), None, (), str(path), "all")
     if path.is_file():
         raise FileFormatError(f"{path} is neither an image nor .npy nor .npz.")
     factory = " A function of yours cannot be named here: save its images as an .npz file." if ":" in text else ""
     raise UnknownNameError(
-        f"{unknown('dataset', text, [*SOURCES, DEMO])} Or give the path of a folder of images, an image, or a .npy or "
-        f".npz file.{factory}"
+        f"{unknown_name_text('dataset', text, [*SOURCES, DEMO])} Or give the path of a folder of images, an image, or "
+        f"a .npy or .npz file.{factory}"
     )
+
+
+def prepare_images(data: Dataset, preprocessing: Preprocessing | None) -> Dataset:
+    """The dataset with its images as the networks take them; as it is without preprocessing."""
+    if preprocessing is None:
+        return data
+    prepared = [preprocessing.network_input(data.batch([index])[0]) for index in range(len(data))]
+    return replace(data, images=torch.stack(prepared))
 
 
 def read_published(name: str, split: str, folders: Sequence[Path]) -> Dataset:

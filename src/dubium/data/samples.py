@@ -5,12 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
+from dubium.checks import check_finite_images
 from dubium.data.dataset import Dataset, as_float
 from dubium.data.image_files import byte_pixels, convert_colours
 from dubium.data.load import load
@@ -26,13 +28,15 @@ def as_dataset(data: Any) -> Dataset:
     """Images in memory, whatever a user has them in.
 
     Args:
-        data: a name or path (see `load`), a `Dataset`, images (N, C, H, W), (images, labels), or a torch dataset or
-            loader whose samples have one size.
+        data: a name or path (see `load`), a `Dataset`, images (N, C, H, W), (images, labels), both tensors or
+            arrays, or a torch dataset or loader whose samples have one size.
     """
     if isinstance(data, Dataset):
+        check_finite_images(data.images, "The images have")
         return data
     if isinstance(data, str | Path):
         return load(data)
+    data = tensors_of_arrays(data)
     if isinstance(data, Tensor):
         return Dataset(check_image_batch(data), None, (), GIVEN, "all")
     if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], Tensor):
@@ -48,10 +52,19 @@ def as_dataset(data: Any) -> Dataset:
             "transform."
         )
     if None in labels:
-        return Dataset(torch.stack(images), None, (), GIVEN, "all")
+        return Dataset(check_image_batch(torch.stack(images)), None, (), GIVEN, "all")
     found = labelled_images(torch.stack(images), torch.tensor(labels))
     folders = folder_classes(data)
     return replace(found, classes=folders, name=type(base_dataset(data)).__name__, by_folder=True) if folders else found
+
+
+def tensors_of_arrays(data: Any) -> Any:
+    """A NumPy array of images, alone or with labels, as a tensor; anything else as it is."""
+    if isinstance(data, np.ndarray):
+        return torch.as_tensor(data)
+    if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], np.ndarray) and data[0].ndim == 4:
+        return torch.as_tensor(data[0]), data[1]
+    return data
 
 
 def base_dataset(data: Any) -> Any:
@@ -87,12 +100,13 @@ def labelled_images(images: Tensor, labels: Any) -> Dataset:
 
 
 def check_image_batch(images: Tensor) -> Tensor:
-    """Images (N, C, H, W) on the CPU, as bytes or float32."""
+    """Images (N, C, H, W) on the CPU, as bytes or float32; NaN and infinity are refused."""
     if images.ndim != 4 or not len(images):
         raise ImagesError(f"The images have shape {tuple(images.shape)}; (N, C, H, W) is needed, with N of 1 at least.")
     if images.dtype != torch.uint8 and not images.is_floating_point():
         raise ImagesTypeError(f"The images are {images.dtype}; bytes from 0 to 255 (uint8) or floats are needed.")
     images = images.detach().cpu()
+    check_finite_images(images, "The images have")
     return images if images.dtype == torch.uint8 else images.float()
 
 

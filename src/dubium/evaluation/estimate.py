@@ -1,5 +1,6 @@
 """What an evaluation will take, from the same on a few images: nothing is kept."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,16 +10,16 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from dubium.checks import count_text
+from dubium.checks import AGREEMENT, count_text
 from dubium.data import Dataset
 from dubium.errors import lookup
 from dubium.estimate import Estimate
 from dubium.evaluation.methods import explain_maps
 from dubium.evaluation.metrics.scoring import scorer
-from dubium.evaluation.protocols import PROTOCOLS
+from dubium.evaluation.protocols import PROTOCOLS, causes, mitigation
 from dubium.evaluation.protocols.causes import PAIR, VARIANTS, CausesOptions
 from dubium.evaluation.protocols.causes_networks import new_cause_network
-from dubium.evaluation.protocols.evaluation import Evaluation, ignore_step, other_split
+from dubium.evaluation.protocols.evaluation import Evaluation, ignore_step, other_labelled_split
 from dubium.evaluation.protocols.mitigation import MitigationOptions
 from dubium.executor import in_turn
 from dubium.registry import load_function
@@ -54,7 +55,9 @@ def estimate_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", 
     """What `run_protocol` takes with the same arguments, from its beginning to its end."""
     protocol = lookup("protocol", PROTOCOLS, name)
     options = load_function(protocol.options_path)(scale, evaluation.data, **changes)
-    evaluation = replace(evaluation, on_step=ignore_step, executor=in_turn, known_digest="trial", map_folder=None)
+    evaluation = replace(
+        evaluation, on_step=ignore_step, executor=in_turn, known_digests={"weights": ""}, map_folder=None
+    )
     if isinstance(options, CausesOptions):
         return estimate_trainings(evaluation, causes_trainings(evaluation, options))
     if isinstance(options, MitigationOptions):
@@ -107,7 +110,7 @@ def describe_work(evaluation: Evaluation, scored: int, explained: int) -> str:
 
 
 def causes_trainings(evaluation: Evaluation, options: CausesOptions) -> Trainings:
-    source = other_split(evaluation)
+    source = other_labelled_split(evaluation, causes.NO_TRAINING)
     candidates = len(evaluation.data.subset(slice(options.candidates)))
     planted = options.rounds * candidates
     scored = planted * len(VARIANTS) * len(PAIR)
@@ -116,7 +119,7 @@ def causes_trainings(evaluation: Evaluation, options: CausesOptions) -> Training
 
 
 def mitigation_trainings(evaluation: Evaluation, options: MitigationOptions) -> Trainings:
-    data, test = evaluation.data.sample(options.images), other_split(evaluation)
+    data, test = evaluation.data.sample(options.images), other_labelled_split(evaluation, mitigation.NO_TRAINING)
     arms = options.seeds * (1 + len(evaluation.methods) * len(evaluation.kinds))
     members = len(evaluation.posterior)
     count = arms + (members if options.explainer == "subset" else 0)
@@ -134,8 +137,10 @@ def estimate_trainings(evaluation: Evaluation, trainings: Trainings) -> Estimate
 
     def seconds_of_maps() -> float:
         start = perf_counter()
-        for method in evaluation.methods:
-            explain_maps(evaluation.posterior, x, method, evaluation.kinds)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=AGREEMENT)  # they are one network, as the trial may be
+            for method in evaluation.methods:
+                explain_maps(evaluation.posterior, x, method, evaluation.kinds)
         return perf_counter() - start
 
     seconds_of_maps()  # warms up

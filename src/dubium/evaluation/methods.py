@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -31,6 +32,10 @@ DEFAULTS = {
 }
 
 
+CLUES = ("clue", "delta-clue", "clue-path")
+"""Methods that need a VAE."""
+
+
 @dataclass(frozen=True)
 class LabelledMethod:
     """A method with its options, and the text that asked for both.
@@ -43,20 +48,23 @@ class LabelledMethod:
     options: dict[str, Any]
 
 
-def parse_methods(texts: Iterable[str], channels: int, *, control: bool = True) -> tuple[LabelledMethod, ...]:
+def parse_methods(
+    texts: Iterable[str], channels: int, *, control: bool = True, vae: Path | None = None
+) -> tuple[LabelledMethod, ...]:
     """Methods from their texts, each checked and each once.
 
     Args:
         texts: such as `ua-backprop:rescale=none`.
         channels: of the images, which some defaults depend on.
         control: add the maps that know nothing of the networks, `registry.CONTROL_NAMES`.
+        vae: a folder, for CLUE and its kin where no other is named.
     """
     labels = dict.fromkeys(text.strip() for text in texts if text.strip())
     labels |= dict.fromkeys(CONTROL_NAMES if control else ())
-    return tuple(parse_method(label, channels) for label in labels)
+    return tuple(parse_method(label, channels, vae) for label in labels)
 
 
-def label_methods(methods: Iterable[Any], channels: int) -> tuple[LabelledMethod, ...]:
+def label_methods(methods: Iterable[Any], channels: int, vae: Path | None = None) -> tuple[LabelledMethod, ...]:
     """Methods as a program has them: texts, functions, Captum classes, or pairs of one of these and a dict of options.
 
     Each is checked, and the controls come along.
@@ -66,7 +74,7 @@ def label_methods(methods: Iterable[Any], channels: int) -> tuple[LabelledMethod
         what, given = method if isinstance(method, tuple) else (method, {})
         options = {name: plain_number(value) for name, value in given.items()}
         if isinstance(what, str):
-            parsed = parse_method(what, channels)
+            parsed = parse_method(what, channels, None if "vae" in options else vae)
             one = replace(parsed, options={**parsed.options, **options})
         else:
             one = LabelledMethod(choose_method(what, options, channels).name, what, options)
@@ -80,14 +88,17 @@ def label_methods(methods: Iterable[Any], channels: int) -> tuple[LabelledMethod
     return (*found.values(), *controls)
 
 
-def parse_method(text: str, channels: int) -> LabelledMethod:
+def parse_method(text: str, channels: int, vae: Path | None = None) -> LabelledMethod:
     """`name:option=value:...`, where the name may be package.module:name.
 
-    Values are JSON where they can be, else text, and `vae` is the folder of one.
+    Values are JSON where they can be, else text, and `vae` is the folder of one; CLUE and its kin have one of their own
+    if no other is named.
     """
     name, options = read_method(text, {})
-    options |= {"vae": load_vae(options["vae"])} if "vae" in options else {}
+    if vae is not None and name in CLUES:
+        options = {"vae": str(vae), **options}
     choose_method(name, options, channels)  # raises what a user should know before anything is computed
+    options |= {"vae": load_vae(options["vae"])} if "vae" in options else {}  # once for all images
     return LabelledMethod(text, name, options)
 
 

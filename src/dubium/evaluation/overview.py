@@ -2,19 +2,26 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dubium.evaluation.ranks import tied_ranks
 from dubium.protocols import PROTOCOLS
 from dubium.registry import CONTROL_NAMES
 
 LEVEL = 0.05  # of the corrected p below which a difference is significant
+ROUNDING = 1e-6  # relative difference of values that are equal but for float32
 
 
 @dataclass(frozen=True)
 class OverviewCell:
     """One method in one metric; `rank` counts from 1, and None where no direction is better.
 
-    `level`: no significant difference from the first; `beats` and `loses_to` name the methods that do differ.
+    Methods of equal values share the mean of their ranks, as in Friedman's test. `first`: none is better. `level`: no
+    significant difference from those; `beats` and `loses_to` name the methods that do differ.
     """
 
     protocol: str
@@ -23,7 +30,8 @@ class OverviewCell:
     value: float
     low: float
     high: float
-    rank: int | None
+    rank: float | None
+    first: bool
     level: bool
     beats: tuple[str, ...]
     loses_to: tuple[str, ...]
@@ -54,7 +62,10 @@ def _metric_cells(
     summary: Mapping[str, Any], metric: str, found: Mapping[str, Mapping[str, float]]
 ) -> list[OverviewCell]:
     better = summary["better"].get(metric)
-    order = sorted(found, key=lambda method: found[method]["value"], reverse=better == "higher")
+    sign = -1 if better == "higher" else 1
+    values = np.array([sign * found[method]["value"] for method in found])
+    ranks = dict(zip(found, tied_ranks(merge_rounded(values)).tolist(), strict=True))
+    order = sorted(ranks, key=ranks.__getitem__)
     wins = {method: set[str]() for method in found}
     for row in summary["comparisons"]:
         if better and row["metric"] == metric and row["p_holm"] < LEVEL:
@@ -70,8 +81,9 @@ def _metric_cells(
                 metric,
                 method,
                 **{end: found[method][end] for end in ("value", "low", "high")},
-                rank=1 + order.index(method) if better else None,
-                level=order[0] not in losses,
+                rank=ranks[method] if better else None,
+                first=ranks[method] == ranks[order[0]],
+                level=not any(ranks[other] == ranks[order[0]] for other in losses),
                 beats=tuple(other for other in order if other in wins[method]),
                 loses_to=losses,
             )
@@ -79,9 +91,24 @@ def _metric_cells(
     return cells
 
 
+def merge_rounded(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The values, where those that are equal but for rounding are the lowest of them.
+
+    Example:
+        >>> merge_rounded(np.array([1.0, 0.99999988, 0.5])).tolist()
+        [0.99999988, 0.99999988, 0.5]
+    """
+    merged = values.copy()
+    order = np.argsort(values)
+    for before, here in pairwise(order):
+        if values[here] - values[before] <= ROUNDING * abs(values[before]):
+            merged[here] = merged[before]
+    return merged
+
+
 def mean_ranks(cells: Sequence[OverviewCell]) -> dict[str, float]:
     """The mean rank of each method over the metrics that have ranks, lowest first."""
-    ranks: dict[str, list[int]] = {}
+    ranks: dict[str, list[float]] = {}
     for cell in cells:
         if cell.rank is not None:
             ranks.setdefault(cell.method, []).append(cell.rank)

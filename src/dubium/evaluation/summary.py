@@ -32,6 +32,7 @@ class Measurement:
     statistic: Statistic
     per_image: Array
     higher_is_better: bool | None = None
+    bounds: tuple[float, float] = (-np.inf, np.inf)  # that no value can leave, so that no interval should
 
 
 @dataclass
@@ -90,7 +91,9 @@ class EvaluationSummary:
         return content
 
     def _interval(self, found: Measurement) -> dict[str, float]:
-        return asdict(mean_interval(found.per_image) if self.few_runs else bootstrap(found.values, found.statistic))
+        interval = mean_interval(found.per_image) if self.few_runs else bootstrap(found.values, found.statistic)
+        low, high = np.clip([interval.low, interval.high], *found.bounds).tolist()
+        return asdict(replace(interval, low=low, high=high))
 
 
 def read_summary(folder: Path | str) -> dict[str, Any]:

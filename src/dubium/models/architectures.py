@@ -4,6 +4,7 @@ Of a network that a file describes, the options are checked, and the shapes know
 """
 
 from collections.abc import Callable, Mapping
+from inspect import signature
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dubium.errors import FileFormatError, OptionError, lookup
+from dubium.errors import DubiumError, FileFormatError, OptionError, lookup, unknown_name_text
 from dubium.models.cnn import SvhnCnn, cnn, cnn3
 from dubium.models.resnet import cifar_resnet, resnet18
 from dubium.models.vae import vae_conv, vae_dense
@@ -42,9 +43,14 @@ def build(name: str, **options: object) -> nn.Module:
     'ResNet'
     """
     factory = lookup("architecture", ARCHITECTURES, name)
+    known = signature(factory).parameters
+    for option in options.keys() - known.keys():
+        raise OptionError(unknown_name_text(f"option of {name!r}", option, known))
     try:
         return factory(**options)
-    except TypeError as error:
+    except DubiumError:
+        raise
+    except (ArithmeticError, RuntimeError, TypeError, ValueError) as error:
         raise OptionError(f"The architecture {name!r} cannot be built with {options}: {error}.") from error
 
 

@@ -38,6 +38,12 @@ class VAE(nn.Module):
         features = self.encoder(x)
         return self.mean(features), self.logvar(features)
 
+    @property
+    def image_shape(self) -> tuple[int, ...]:
+        """(C, H, W) of the images that it makes."""
+        with torch.no_grad():
+            return tuple(self.decode(torch.zeros(1, self.latent).to(self.mean.weight)).shape[1:])
+
     def decode(self, z: Tensor) -> Tensor:
         out: Tensor = self.decoder(z)
         return out

@@ -3,37 +3,50 @@ them, parameters frozen, logits as output."""
 
 import sys
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any
 from weakref import ref
 
 import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
 from dubium.attribution._budget import keep_freed_memory
-from dubium.attribution._gradients import list_modules
+from dubium.attribution._passes import list_modules
 from dubium.checks import warn_user
 from dubium.errors import (
     DeviceError,
     DtypeError,
+    DubiumError,
     NetworkError,
     NetworkStateError,
     PosteriorError,
     PosteriorTypeError,
 )
-from dubium.networks.class_choice import Pair
-from dubium.networks.logits_network import FirstPasses, LogitsNetwork, LogitsRequest
-from dubium.networks.outputs import OutputChoice, check_output_choice
+from dubium.networks.logits_network import (
+    DEFAULT_REQUEST,
+    NETWORK_EXCEPTIONS,
+    FirstPasses,
+    LogitsNetwork,
+    LogitsRequest,
+)
+from dubium.networks.outputs import check_output_choice
+from dubium.networks.refusals import refuse_images
 from dubium.posteriors.adapters import as_posterior
 from dubium.types import Images, Kind, Posterior
+
+GRADIENT_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
+"""Where torch keeps a module's hooks on gradients."""
 
 ONE_CALL = threading.RLock()
 """Calls from several threads take turns: hooks and frozen parameters belong to networks that they may share, and
@@ -45,24 +58,18 @@ def borrow_networks(
     posterior: object,
     x: Images,
     kinds: Sequence[Kind] = (),
+    request: LogitsRequest = DEFAULT_REQUEST,
     *,
-    output: OutputChoice = None,
     needs_layers: bool = True,
-    needs_gradients: bool = True,
-    pair: Pair | None = None,
-    class_names: Sequence[str] | None = None,
 ) -> Iterator[tuple["BorrowedNetworks", Images]]:
     """Yield networks that return logits (B, K) and have frozen parameters, and x detached; both in at least float32.
 
     Args:
-        output: what to take of a network's output.
+        request: which logits are wanted of them.
         needs_layers: whether the networks' layers must be visible.
-        needs_gradients: whether their logits must have a gradient at the image.
-        pair: two classes, if the networks' logits are to be of these alone.
-        class_names: of all classes; whether there are as many is known from the first pass.
     """
-    if output is not None:
-        check_output_choice(output)
+    if request.output is not None:
+        check_output_choice(request.output)
     keep_freed_memory()
     own_precision = torch.autocast(x.device.type, enabled=False)  # bfloat16 sums would be off by per cents
     # what torch.compile has made runs as it was written, so that its layers can be seen; importing the compiler takes a
@@ -70,39 +77,40 @@ def borrow_networks(
     run_eagerly = partial(torch.compiler.set_stance, "force_eager") if "torch._dynamo" in sys.modules else nullcontext
     with ONE_CALL, own_precision, run_eagerly(), torch.inference_mode(False), torch.no_grad():
         x = x.as_subclass(Tensor)  # operations on a subclass would be hidden from what records them
-        if isinstance(posterior, list) and all(isinstance(element, nn.Module) for element in posterior):
-            networks: Posterior = posterior
-        else:
-            networks = as_posterior(posterior)
+        networks = as_posterior(posterior)
         check_posterior(networks, kinds)
-        seen, copies = WeakIdKeyDictionary(), False
-        for index, network in enumerate(networks):
-            check_network(network, index, x, needs_layers=needs_layers)
-            copies |= not isinstance(networks, list) and overwrites(seen, network)
-        is_half = x.dtype in (torch.float16, torch.bfloat16)
+        original_x, is_half = x, x.dtype in (torch.float16, torch.bfloat16)
         x = x.float() if is_half else x.clone() if x.is_inference() else x.detach()
-        request = LogitsRequest(x, output, pair, needs_gradients, class_names)
-        borrowed = BorrowedNetworks(networks, is_half, request, copies=copies)
+        borrowed, seen = BorrowedNetworks(networks, is_half, request, FirstPasses(x)), WeakIdKeyDictionary()
+        for index, network in enumerate(networks):
+            check_network(network, index, original_x, needs_layers=needs_layers)
+            if not isinstance(networks, list | tuple | nn.ModuleList):  # made by code of their own
+                borrowed.must_copy |= reuses_module(seen, network)
+                if index == 0 and len(x):
+                    borrowed.note_first_logits(network)
         try:
             yield borrowed, x
+        except (DubiumError, torch.OutOfMemoryError):
+            raise
+        except NETWORK_EXCEPTIONS as error:
+            borrowed.refuse_if_raised(error)
+            raise
         finally:
             for parameter in [reference() for reference in borrowed.frozen]:
                 if parameter is not None:
                     parameter.requires_grad_(True)
+            for reference, hooks in borrowed.gradient_hooks:
+                layer = reference()
+                if layer is not None:
+                    vars(layer).update(hooks)
 
 
-def check_posterior(posterior: object, kinds: Sequence[Kind] = ()) -> None:
-    """Whether this is a collection of networks; with a warning if one network is asked for epistemic uncertainty."""
-    hint = "Give a list of networks, even for one: [network]."
-    if isinstance(posterior, nn.Module) and not isinstance(posterior, nn.ModuleList):
-        raise PosteriorTypeError(f"The posterior is a single {type(posterior).__name__}, not a collection. {hint}")
-    if not isinstance(posterior, Posterior) or isinstance(posterior, str | bytes | Tensor | dict):
-        raise PosteriorTypeError(
-            f"The posterior is a {type(posterior).__name__}; a sized collection of networks, the same on every pass, "
-            f"is needed. {hint}"
-        )
+def check_posterior(posterior: Posterior, kinds: Sequence[Kind]) -> None:
+    """Whether there is a network; with a warning if one alone is asked for epistemic uncertainty."""
     if len(posterior) == 0:
-        raise PosteriorError(f"The posterior is empty; at least one network is needed. {hint}")
+        raise PosteriorError(
+            "The posterior is empty; at least one network is needed. Give a list of networks, even for one: [network]."
+        )
     if len(posterior) == 1 and "epistemic" in kinds:
         warn_user(
             "The posterior has one network: nothing disagrees with it, so epistemic uncertainty is exactly zero, "
@@ -111,30 +119,35 @@ def check_posterior(posterior: object, kinds: Sequence[Kind] = ()) -> None:
 
 
 def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool) -> None:
-    """Whether a network is a fixed function of one image, of x's type and on x's device.
+    """Raise an error unless the network is a fixed function of one image, of x's type and on x's device.
 
-    With `needs_layers`, also whether those can be seen: FullGrad would miss biases, and not know it.
+    With `needs_layers`, its layers must be visible too: otherwise FullGrad would miss biases unnoticed.
     """
     if not isinstance(network, nn.Module):
         hint = " Its network is element.module_ (skorch)." if hasattr(network, "module_") else ""
+        if isinstance(network, str | Path):
+            hint = " Weight files need the code that builds the network: dubium.load_weights(Net, files)."
         raise PosteriorTypeError(
             f"Element {index} of the posterior is a {type(network).__name__}; a torch.nn.Module is needed.{hint}"
         )
     tensors: list[Tensor] = []
     modeless = set[nn.Module]()
     for module in list_modules(network):
-        own = [t for t in (*module._parameters.values(), *module._buffers.values()) if t is not None]
-        if any(is_lazy(tensor) for tensor in own):
-            raise NetworkStateError(
-                f"Without weights: {layer_text(index, network, module)}. It is a lazy layer that has not seen a batch. "
-                "Pass one batch through the network, or load its weights, first."
-            )
-        if any(tensor.is_meta for tensor in own):
-            raise DeviceError(
-                f"x is on {x.device}, network {index} on meta. Without weights: {layer_text(index, network, module)}. "
-                "Load its weights first."
-            )
-        tensors += [tensor for tensor in own if tensor.is_floating_point()]
+        for tensor in (*module._parameters.values(), *module._buffers.values()):
+            if tensor is None:
+                continue
+            if is_lazy(tensor):
+                raise NetworkStateError(
+                    f"Without weights: {layer_text(index, network, module)}. It is a lazy layer that has not seen a "
+                    "batch. Pass one batch through the network, or load its weights, first."
+                )
+            if tensor.is_meta:
+                raise DeviceError(
+                    f"x is on {x.device}, network {index} on meta. Without weights: "
+                    f"{layer_text(index, network, module)}. Load its weights first."
+                )
+            if tensor.is_floating_point():
+                tensors.append(tensor)
         if "eval" in vars(module):  # made by torch.export, which has fixed its mode and refuses to change it
             modeless.update(module.modules())
         if module.training and module not in modeless:
@@ -148,16 +161,14 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
                 f"Compiled by torch.jit: {layer_text(index, network, module)}. Its layers cannot be seen. Give the "
                 "module that it was made from."
             )
-        if isinstance(module, _BatchNorm) and not isinstance(module, _InstanceNorm) and module.running_mean is None:
+        if isinstance(module, _BatchNorm) and module.running_mean is None:
             raise NetworkStateError(
                 f"BatchNorm without running statistics: {layer_text(index, network, module)}. It mixes the images of a "
                 "batch, so that a map would depend on its neighbours. Use track_running_stats=True, or GroupNorm."
             )
-    for tensor in tensors:
-        if tensor.device != x.device:
-            raise DeviceError(
-                f"x is on {x.device}, network {index} on {tensor.device}. Move one: x.to({str(tensor.device)!r})."
-            )
+    for device in {tensor.device: None for tensor in tensors}:
+        if device != x.device:
+            raise DeviceError(f"x is on {x.device}, network {index} on {device}. Move one: x.to({str(device)!r}).")
     if tensors and all(tensor.dtype != x.dtype for tensor in tensors):
         raise DtypeError(
             f"x is {x.dtype}, network {index} {tensors[0].dtype}. Convert one: x.to({tensors[0].dtype}), "
@@ -165,10 +176,10 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
         )
 
 
-def overwrites(seen: WeakIdKeyDictionary, network: nn.Module) -> bool:
-    """Whether a posterior has loaded this network's weights into a module that it gave before; `seen` is filled.
+def reuses_module(seen: WeakIdKeyDictionary, network: nn.Module) -> bool:
+    """Whether the posterior has given this module or one of its tensors before, with other values; both go to `seen`.
 
-    Such networks must be copied: whoever holds two of them holds the last one twice.
+    Such networks must be copied: two that are yielded from one module are the same object, with the last weights.
     """
     answer = network in seen
     seen[network] = None
@@ -208,20 +219,40 @@ class BorrowedNetworks:
     posterior: Posterior
     is_half_precision: bool
     request: LogitsRequest
-    copies: bool
-    first_passes: FirstPasses = field(default_factory=FirstPasses)
+    first_passes: FirstPasses
+    must_copy: bool = False
     frozen: list[ref[nn.Parameter]] = field(default_factory=list)
+    gradient_hooks: list[tuple[ref[nn.Module], dict[str, Any]]] = field(
+        default_factory=list
+    )  # called_with off meanwhile
+    unwrapped: dict[int, tuple[int, ref[nn.Module]]] = field(default_factory=dict)  # by id, networks given as they are
 
     def __len__(self) -> int:
         return len(self.posterior)
+
+    def note_first_logits(self, network: nn.Module) -> None:
+        """Keep what network 0 makes of the first image; `FirstPasses` says what for."""
+        x = self.first_passes.images
+        module = copy_network(network, 0).float() if self.is_half_precision else network
+        logits = LogitsNetwork(module, 0, self.request, FirstPasses(x), has_hooks=False).compute_logits(x[:1].clone())
+        self.first_passes.earlier_logits = logits[0]
+
+    def refuse_if_raised(self, error: Exception) -> None:
+        """Say which network raised an error, if it was yielded without a wrapper; a `LogitsNetwork` says it itself."""
+        for frame, _ in walk_tb(error.__traceback__):
+            module, args = frame.f_locals.get("self"), frame.f_locals.get("args")
+            index, network = self.unwrapped.get(id(module), (0, None))
+            if network is not None and network() is module:
+                called_with = args[0] if isinstance(args, tuple) and args else None
+                refuse_images(index, error, self.first_passes.images, called_with)
 
     def __iter__(self) -> Iterator[nn.Module]:
         for index, network in enumerate(self.posterior):
             module: nn.Module = getattr(network, "_orig_mod", network)
             layers = list_modules(module)
             tensors = [tensor for layer in layers for tensor in (*layer._parameters.values(), *layer._buffers.values())]
-            is_inference = any(tensor is not None and tensor.is_inference() for tensor in tensors)
-            if self.copies or self.is_half_precision or is_inference:
+            is_inference = any(tensor.is_inference() for tensor in tensors if tensor is not None)
+            if self.must_copy or self.is_half_precision or is_inference:
                 module = copy_network(module, index)
                 module = module.float() if self.is_half_precision else module
                 layers = list_modules(module)
@@ -229,5 +260,14 @@ class BorrowedNetworks:
                 if parameter is not None and parameter.requires_grad:
                     self.frozen.append(ref(parameter))
                     parameter.requires_grad_(False)
-            is_plain = index in self.first_passes.returns_logits
-            yield module if is_plain else LogitsNetwork(module, index, self.request, self.first_passes)
+            for layer in layers:  # maps are of the function that the network computes, not of changed gradients
+                if layer._backward_hooks or layer._backward_pre_hooks:
+                    self.gradient_hooks.append((ref(layer), {name: vars(layer)[name] for name in GRADIENT_HOOKS}))
+                    vars(layer).update({name: OrderedDict() for name in GRADIENT_HOOKS})
+            needs_no_wrapper = index in self.first_passes.checked and index in self.first_passes.returns_logits
+            if needs_no_wrapper:
+                self.unwrapped[id(module)] = index, ref(module)
+                yield module
+            else:
+                has_hooks = any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)
+                yield LogitsNetwork(module, index, self.request, self.first_passes, has_hooks=has_hooks)

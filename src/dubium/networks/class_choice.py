@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from operator import index
-from typing import SupportsIndex
 
 from torch import Tensor
 
-from dubium.checks import list_some
+from dubium.checks import list_some, whole_number
 from dubium.errors import OptionError
 
 Pair = tuple[int, int]
@@ -25,7 +23,7 @@ def check_pair(pair: object, names: Sequence[str] | None = None) -> Pair:
             )
             raise OptionError(f"pair={pair!r}; two different classes are needed, and {item!r} is no class name. {hint}")
     items = [class_ids.get(item, item) if isinstance(item, str) else item for item in classes]
-    numbers = [index(item) for item in items if isinstance(item, SupportsIndex) and not isinstance(item, bool)]
+    numbers = [number for item in items if (number := whole_number(item)) is not None]
     if len(classes) != 2 or len(numbers) != 2 or numbers[0] == numbers[1] or min(numbers) < 0:
         raise OptionError(
             f"pair={pair!r}; two different classes are needed: their numbers, as in pair=(4, 9), or their names if "

@@ -1,4 +1,5 @@
-"""Find where a forward pass cuts the gradient: `detach`, `.data` or `torch.no_grad` on what depends on the image."""
+"""Find where a forward pass cuts the gradient: `detach`, `.data`, `.numpy()` or `torch.no_grad` on what depends on the
+image."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,13 +19,15 @@ ADDITIONS = frozenset(
     for before, after in (("", ""), ("__", "__"), ("", "_"))
 )
 VALUELESS = ("_like", "new_")  # zeros_like(x), x.new_ones(...): they take the shape of x, not its values
+ESCAPES = frozenset(["numpy", "__array__"])  # to arrays, which have no gradient; a single number may be a condition
 FIRST_ONLY = ("to", "type_as", "view_as", "expand_as", "reshape_as")  # take values of their first argument
 
 
 class CutWatch(TorchFunctionMode):
     """Follows tensors that were cut from the graph until one is combined with a tensor that still has a gradient.
 
-    A cut tensor that is added to what it was made of hides nothing: `x + (x.round() - x).detach()`.
+    A cut tensor that is added to what it was made of is a straight-through estimate, `x + (x.round() - x).detach()`: it
+    hides nothing.
     """
 
     def __init__(self, x: Tensor, current_layer: Callable[[], str] = lambda: "") -> None:
@@ -34,7 +37,7 @@ class CutWatch(TorchFunctionMode):
         self.sources: dict[int, tuple[Tensor, dict[Any, str]]] = {}
         self.cut_layers: list[str] = []  # layers with a cut that hides a part of the gradient
         self.seen_nodes = {x.grad_fn}  # graph nodes of the images, and of the outputs of functions that are seen
-        self.unseen_layers: list[str] = []  # layers that use what a function gave that is not seen, as one of torch.jit
+        self.unseen_layers: list[str] = []  # whose input comes from a call that bypasses this mode (torch.jit, ...)
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
@@ -58,6 +61,10 @@ class CutWatch(TorchFunctionMode):
         outputs = list(floating_tensors([out]))
         self.seen_nodes.update([value.grad_fn for value in outputs])
         is_whole = isinstance(out, Tensor) and out.requires_grad and not self.sources  # nothing is cut, so far and here
+        if name in ESCAPES and any(
+            value.requires_grad or id(value) in self.sources for value in floating_tensors(given)
+        ):
+            self.cut_layers.append(self.current_layer())
         if not is_whole and not any(part in name for part in VALUELESS):
             self.follow(name, list(floating_tensors(given[:1] if name in FIRST_ONLY else given)), outputs)
 
@@ -98,8 +105,8 @@ def is_made_of(node: Any, origins: Sequence[Any]) -> bool:
 def warn_of_cut(network: nn.Module, x: Tensor, index: int) -> None:
     warn_user(
         f"A part of the gradient is cut in network {index}, layer {find_cut(network, x.clone())}: what "
-        "torch.no_grad or detach hides there is missing in the maps. If that is meant, as in a straight-through "
-        "estimate, ignore this."
+        "torch.no_grad, detach or .numpy() hides there is missing in the maps. If that is meant, as in a "
+        "straight-through estimate, ignore this."
     )
 
 

@@ -11,15 +11,17 @@ from torch import Tensor, nn
 from torch.jit import ScriptModule
 
 from dubium.attribution._autograd.nodes import graph_nodes
-from dubium.attribution._gradients import list_modules
-from dubium.attribution._measure import repeat_pass
-from dubium.errors import DubiumError, NetworkError
+from dubium.attribution._measure import IS_MEASURED
+from dubium.attribution._passes import list_modules
+from dubium.errors import DubiumError
 from dubium.networks.class_choice import Pair, check_class_count, select_pair
 from dubium.networks.cut_gradients import CutWatch, warn_of_cut
 from dubium.networks.outputs import CONVERSIONS, SIGMOID, OutputChoice, take_network_logits
 from dubium.networks.refusals import (
     refuse_cut_off,
+    refuse_images,
     refuse_mixed_images,
+    refuse_other_draw,
     refuse_output,
     refuse_probabilities,
     refuse_random,
@@ -33,7 +35,7 @@ UNSEEN = "operations that may not be seen"
 """Added to the names of a network's nodes if some of its operations may be hidden: compiled by torch.jit, or inside a
 layer of the user's own."""
 
-NAMED_ERRORS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+NETWORK_EXCEPTIONS = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 """What a network may raise about images that it cannot take."""
 
 
@@ -42,45 +44,54 @@ class LogitsRequest:
     """What a call asks of a posterior's networks.
 
     Args:
-        images: all images of the call, for comparisons and messages.
         output: which part of a network's output the logits are.
         pair: two classes, if the networks are to return the logits of these alone.
+        log_probs: whether the networks are to return log-probabilities instead, whose softmax is that of the logits.
         needs_gradients: whether the logits must have a gradient at the image.
-        class_names: of all classes, if they are to be compared with the logits.
+        class_names: of all classes; whether there are as many is known from the first pass.
     """
 
-    images: Images
-    output: OutputChoice
-    pair: Pair | None
-    needs_gradients: bool
+    output: OutputChoice = None
+    pair: Pair | None = None
+    log_probs: bool = False
+    needs_gradients: bool = True
     class_names: Sequence[str] | None = None
+
+
+DEFAULT_REQUEST = LogitsRequest()
 
 
 @dataclass
 class FirstPasses:
     """What the first forward pass of each network has shown."""
 
+    images: Images  # all images of the call, for comparisons and messages
     checked: set[int] = field(default_factory=set)  # indices of networks that have had theirs
-    returns_logits: set[int] = field(default_factory=set)  # indices of networks whose output is the logits, no more
-    structures: set[tuple[type, ...]] = field(default_factory=set)  # module classes of networks that were compared
-    operations: dict[int, set[str]] = field(default_factory=dict)  # autograd's nodes, of one network a structure
+    returns_logits: set[int] = field(default_factory=set)  # indices of networks whose output is the logits already
+    structures: set[tuple[object, ...]] = field(default_factory=set)  # module classes of networks that were compared
+    node_names: dict[int, set[str]] = field(default_factory=dict)  # autograd's nodes, of one network a structure
+    earlier_logits: Tensor | None = None  # of network 0 and the first image, when the posterior was last asked for it
 
 
 class LogitsNetwork(nn.Module):
     """The logits of a network, whose layers and parameters it shows under their own names.
 
-    The first pass is checked, inside of `forward`, so that it serves for logits and maps as well: whether the output is
-    logits, whether it is random, whether it depends on the image, and on that image alone.
+    The first call of `forward` runs the checks and returns its logits, so that no pass is computed for them alone:
+    whether the output is logits, whether it is random, whether it depends on the image, and on that image alone.
     """
 
     network: nn.Module
     index: int
     request: LogitsRequest
     first_passes: FirstPasses
+    has_hooks: bool  # of the user's, on some of its modules
 
-    def __init__(self, network: nn.Module, index: int, request: LogitsRequest, first_passes: FirstPasses) -> None:
+    def __init__(
+        self, network: nn.Module, index: int, request: LogitsRequest, first_passes: FirstPasses, *, has_hooks: bool
+    ) -> None:
         super().__init__()
         self.__dict__.update(network=network, index=index, request=request, first_passes=first_passes, training=False)
+        self.__dict__["has_hooks"] = has_hooks
         if not isinstance(network, ScriptModule):
             self.__dict__.update({name: getattr(network, name) for name in ("_modules", "_parameters", "_buffers")})
 
@@ -94,71 +105,75 @@ class LogitsNetwork(nn.Module):
         """The modules of the network; this one is among them only if it computes something of the output."""
         output = self.request.output
         computes = output in CONVERSIONS if isinstance(output, str) else callable(output)
-        if computes or self.request.pair:
+        if computes or self.request.pair or self.request.log_probs:
             yield from super().named_modules(*args, **kwargs)
         else:
             yield from self.network.named_modules(*args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.index in self.first_passes.checked or x.is_meta:  # without values nothing can be checked
-            logits = self.logits(x)
+        if self.index in self.first_passes.checked or IS_MEASURED.get():
+            logits = self.compute_logits(x)
         elif not self.request.needs_gradients or x.requires_grad:
             logits = self.check_first_pass(x)
         else:  # a graph is built for the first image alone
             with torch.enable_grad():
-                logits = self.check_first_pass(x[:1].clone().requires_grad_()).detach()
-            logits = torch.cat([logits, self.logits(x[1:])]) if len(x) > 1 else logits
-        self.first_passes.checked.add(self.index)
-        return logits if self.request.pair is None else select_pair(logits, self.request.pair)
+                logits = self.check_first_pass(x[:1].clone().requires_grad_().clone()).detach()
+            logits = torch.cat([logits, self.compute_logits(x[1:])]) if len(x) > 1 else logits
+        logits = logits if self.request.pair is None else select_pair(logits, self.request.pair)
+        return logits.log_softmax(-1) if self.request.log_probs else logits
 
-    def logits(self, x: Tensor) -> Tensor:
+    def compute_logits(self, x: Tensor) -> Tensor:
         """The requested part of the output, logits (B, K). Exceptions of the network name it as a `NetworkError`."""
         output_choice = self.request.output
+        images = x.shape[0]
         try:
             output: Any = self.network(x)
             if output_choice is None and self.request.pair is None and isinstance(output, Tensor):
-                if len(x) == 1 and output.ndim == 1:  # `squeeze` in the network has taken the batch, too
+                if images == 1 and output.ndim == 1:  # `squeeze` in the network has taken the batch, too
                     output = output[None]
-                elif len(x) == 1:
+                elif images == 1 and not self.request.log_probs:
                     self.first_passes.returns_logits.add(self.index)
             else:
-                output = take_network_logits(output, output_choice, len(x), self.index)
+                output = take_network_logits(output, output_choice, images, self.index)
         except (DubiumError, torch.OutOfMemoryError):
             raise
-        except NAMED_ERRORS as error:
-            shape = tuple(self.request.images.shape)
-            is_exported = isinstance(error, AssertionError) and "Guard failed" in str(error)
-            hint = ". torch.export fixes the batch size unless dynamic_shapes say {0: torch.export.Dim.AUTO}."
-            raise NetworkError(
-                f"Network {self.index} cannot take images of shape {shape}: {type(error).__name__}: {error}"
-                + hint * is_exported
-            ) from error
-        is_matrix = isinstance(output, Tensor) and output.ndim == 2 and len(output) == len(x)
+        except NETWORK_EXCEPTIONS as error:
+            taken = x if self.index in self.first_passes.checked else None
+            refuse_images(self.index, error, self.first_passes.images, taken)
+        is_matrix = isinstance(output, Tensor) and output.ndim == 2 and output.shape[0] == images
         if not is_matrix or not output.is_floating_point() or output.shape[1] < 2:
-            refuse_output(output, self.index, len(x))
+            refuse_output(output, self.index, images)
         logits: Tensor = output
         return logits
 
     def check_first_pass(self, x: Tensor) -> Tensor:
-        """The logits of x, in a pass during which everything is watched that would make maps silently wrong."""
-        layers = [type(module) for module in list_modules(self.network)]
-        has_own_code = not all(layer.__module__.startswith("torch.nn.") for layer in layers)
-        structure = (*layers, *(plain_attributes(self.network) if has_own_code else ()))
+        """The logits of x, in a pass during which everything is watched that would make maps silently wrong.
+
+        As in any pass, the network may overwrite x.
+        """
+        images = x.detach().clone()
+        modules = list_modules(self.network)
+        own = [module for module in modules if not type(module).__module__.startswith("torch.nn.")]
+        has_own_code = bool(own) or self.has_hooks or any("forward" in vars(module) for module in modules)
+        structure = (has_own_code, *map(type, modules), *(plain_attributes(own) if own else ()))
         is_new = structure not in self.first_passes.structures
         watch = CutWatch(x) if x.requires_grad and has_own_code and is_new else None
         generators = [torch.default_generator, *([torch.cuda.default_generators[x.get_device()]] if x.is_cuda else [])]
         states = [generator.get_state() for generator in generators]
         with watch or nullcontext():
-            logits = self.logits(x.clone())
-        with torch.no_grad(), repeat_pass():
+            logits = self.compute_logits(x)
+        with torch.no_grad():
             if not all(torch.equal(g.get_state(), state) for g, state in zip(generators, states, strict=True)):
-                self.check_is_fixed(x, logits)
-            if is_new and (has_own_code or len(self.request.images) > 1):
-                self.check_first_image(x, logits)
+                self.refuse_if_random(images, logits)
+            if is_new and (has_own_code or len(self.first_passes.images) > 1):
+                self.check_neighbours(images, logits)
+            if self.index == 0 and self.first_passes.earlier_logits is not None:
+                self.refuse_if_redrawn(images, logits, self.first_passes.earlier_logits)
             is_sigmoid = self.request.output == SIGMOID and is_new and len(x) and not logits[:, 0].any()
             if is_sigmoid and is_within_unit(logits):
-                check_sigmoid_logit(self.logits, self.request.images, self.index)
-            sums_to_one = bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)
+                check_sigmoid_logit(self.compute_logits, self.first_passes.images, self.index)
+            # logits may sum to 1 by chance, those of one image and another do not
+            sums_to_one = are_distributions(logits) and are_distributions(self.compute_logits(torch.zeros_like(x)))
         if self.request.class_names is not None:
             check_class_count(self.request.class_names, logits.shape[1], self.request.pair)
         if sums_to_one and not callable(self.request.output):
@@ -167,44 +182,65 @@ class LogitsNetwork(nn.Module):
             refuse_cut_off(self.index)
         if watch is not None:
             if watch.cut_layers:
-                with repeat_pass():
-                    warn_of_cut(self.network, x, self.index)
+                warn_of_cut(self.network, images.requires_grad_(), self.index)
             names = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
             sees_all = not watch.unseen_layers and watch.has_seen([logits]) and not has_own_layers(self.network)
-            self.first_passes.operations[self.index] = names if sees_all else {*names, UNSEEN}
+            self.first_passes.node_names[self.index] = names if sees_all else {*names, UNSEEN}
         self.first_passes.structures.add(structure)
+        self.first_passes.checked.add(self.index)
         return logits
 
-    def check_first_image(self, x: Tensor, logits: Tensor) -> None:
-        """Whether the first image has the same logits in a batch of another size.
+    def check_neighbours(self, x: Tensor, logits: Tensor) -> None:
+        """Whether the first and the last image have the same logits alone and beside others.
 
-        Random numbers of NumPy, or of a generator that the network has, move no state of torch: they show here, too.
+        Both, since a network may divide all images by the largest number of any. Random numbers of NumPy, or of a
+        generator that the network has, move no state of torch: they show here, too.
         """
-        neighbour = self.request.images[-1:] if len(self.request.images) > 1 else x[:0]
-        again = self.logits(x[:1].clone() if len(x) > 1 else torch.cat([x, neighbour]))
-        if len(x) and logits_differ(logits[0], again[0]):
-            self.check_is_fixed(x, logits)
+        all_images = self.first_passes.images
+        if len(x) > 1:
+            pairs = [
+                (logits[:1], self.compute_logits(x[:1].clone())),
+                (logits[-1:], self.compute_logits(x[-1:].clone())),
+            ]
+        elif len(all_images) > 1:
+            both = self.compute_logits(torch.cat([x, all_images[-1:]]))
+            pairs = [(logits, both[:1]), (self.compute_logits(all_images[-1:].clone()), both[1:])]
+        else:
+            pairs = [(logits, self.compute_logits(x.clone()))]
+        if any(one.numel() and logits_differ(one, other) for one, other in pairs):
+            self.refuse_if_random(x, logits)
             refuse_mixed_images(self.index)
 
-    def check_is_fixed(self, x: Tensor, logits: Tensor) -> None:
+    def refuse_if_redrawn(self, x: Tensor, logits: Tensor, earlier: Tensor) -> None:
+        """Whether this is the network that the posterior gave before."""
+        is_first_image = torch.equal(x[:1], self.first_passes.images[:1])
+        if is_first_image and (logits.shape[1:] != earlier.shape or logits_differ(earlier, logits[0])):
+            self.refuse_if_random(x, logits)
+            refuse_other_draw()
+
+    def refuse_if_random(self, x: Tensor, logits: Tensor) -> None:
         """Whether the network gives the same logits of x again."""
-        if logits_differ(logits, self.logits(x.clone())):
+        if logits_differ(logits, self.compute_logits(x.clone())):
             refuse_random(self.index)
 
 
-def plain_attributes(network: nn.Module) -> list[tuple[str, object]]:
+def plain_attributes(own: Sequence[nn.Module]) -> list[tuple[str, object]]:
     """The flags, numbers and words of the user's own modules, by which networks of the same classes may differ."""
-    own = [module for module in list_modules(network) if not type(module).__module__.startswith("torch.nn.")]
     plain = (bool, int, float, str, NoneType)
     return [(name, value) for module in own for name, value in vars(module).items() if isinstance(value, plain)]
 
 
 def has_own_layers(network: nn.Module) -> bool:
     """Whether some innermost module, other than the network itself, is of a class of the user's own."""
-    inner = [module for module in network.modules() if module is not network and not module._modules]
+    inner = [module for module in list_modules(network) if module is not network and not module._modules]
     return not all(type(module).__module__.startswith(("torch.nn.", "dubium.")) for module in inner)
 
 
 def logits_differ(logits: Tensor, again: Tensor) -> bool:
     """Whether they differ by more than rounding."""
     return bool((logits - again).abs().max() > LOGIT_ROUNDING * logits.abs().max())
+
+
+def are_distributions(logits: Tensor) -> bool:
+    """Whether no number is negative, and each row sums to 1."""
+    return bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)

@@ -1,12 +1,14 @@
 """What of a network's output are the logits: found by itself, or as `output=` says."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dubium.errors import OptionError, OutputError
+from dubium.types import Posterior
 
 PROBABILITIES = "probabilities"
 SIGMOID = "sigmoid"
@@ -141,3 +143,33 @@ def sigmoid_pair(logit: Any) -> Tensor:
 
 CONVERSIONS: dict[str, Callable[[Any], Tensor]] = {PROBABILITIES: log_probabilities, SIGMOID: sigmoid_pair}
 """Words that `output=` takes for outputs that are not logits."""
+
+
+class ChosenOutput(nn.Module):
+    """A network whose output is the part of another's that `output=` chooses, for callers that use it directly."""
+
+    def __init__(self, network: nn.Module, choice: OutputChoice) -> None:
+        super().__init__()
+        self.network, self.choice = network, choice
+        self.train(network.training)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = take_logits(self.network(x), self.choice, len(x))
+        return logits
+
+
+@dataclass(frozen=True)
+class WithChosenOutput:
+    """A posterior's networks with the chosen part of their output."""
+
+    posterior: Posterior
+    choice: OutputChoice
+
+    def __post_init__(self) -> None:
+        check_output_choice(self.choice)
+
+    def __len__(self) -> int:
+        return len(self.posterior)
+
+    def __iter__(self) -> Iterator[nn.Module]:
+        return (ChosenOutput(network, self.choice) for network in self.posterior)

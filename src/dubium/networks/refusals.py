@@ -5,13 +5,42 @@ from typing import NoReturn
 from torch import Tensor
 
 from dubium.checks import count_text
-from dubium.errors import NetworkStateError, OutputError
+from dubium.errors import NetworkError, NetworkStateError, OutputError, PosteriorError
 
 ONE_OUTPUT = (
     "One output an image is two classes: if it is the logit z of a sigmoid, output='sigmoid' takes it as the logits "
     "(0, z); if it has been through the sigmoid, output='probabilities' takes it as (1 - p, p) (--network-output on "
     "the command line)."
 )
+
+
+def refuse_images(index: int, error: Exception, x: Tensor, taken: object) -> NoReturn:
+    """Say that network `index` raised an error.
+
+    Args:
+        x: the images to explain.
+        taken: what the network was called with, after its first pass; None in that pass, or where it is not known.
+    """
+    raised = f"{type(error).__name__}: {error}"
+    if isinstance(taken, Tensor) and are_made(taken, x):
+        raise NetworkError(
+            f"Network {index} cannot take images that the method made of x, noisy, blurred or mixed ones: {raised}. "
+            "Let it take such pixels, let them differ less from x (a smaller sigma of smoothgrad), or choose a method "
+            "that stays at x: 'ua-backprop' and 'grad' do."
+        ) from error
+    shape = tuple(x.shape)
+    is_exported = isinstance(error, AssertionError) and "Guard failed" in str(error)
+    hint = ". torch.export fixes the batch size unless dynamic_shapes say {0: torch.export.Dim.AUTO}."
+    last = ". Are their axes (B, H, W, C)? Then: x.movedim(-1, 1)." * (shape[1] > 4 >= shape[3])
+    raise NetworkError(
+        f"Network {index} cannot take images of shape {shape}: {raised}" + (hint if is_exported else last)
+    ) from error
+
+
+def are_made(images: Tensor, x: Tensor) -> bool:
+    """Whether some of the images are none of x; unknown, and so False, where the network has overwritten them."""
+    is_known = images._version == 0 and images.shape[1:] == x.shape[1:] and len(x) > 0
+    return is_known and not all((x == image).flatten(1).all(1).any() for image in images)
 
 
 def refuse_output(logits: object, index: int, images: int) -> NoReturn:
@@ -56,6 +85,14 @@ def refuse_mixed_images(index: int) -> NoReturn:
         f"Network {index} mixes the images of a batch: the logits of an image change with its neighbours, and so "
         "would its maps. Does it reshape or repeat across the batch? (timm's GCViT does.) Explain one image at a "
         "time, or mend its forward pass."
+    )
+
+
+def refuse_other_draw() -> NoReturn:
+    raise PosteriorError(
+        "The posterior gives other networks on every pass: network 0 had other logits for the first image a moment "
+        "ago. Scores would be of one draw and maps of another. Draw the networks once and keep them, list(posterior), "
+        "or give each draw a seed of its own: dubium.posteriors.Drawn(sample, samples=20) does."
     )
 
 

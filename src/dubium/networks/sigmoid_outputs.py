@@ -33,7 +33,7 @@ def check_sigmoid_logit(compute_logits: Callable[[Images], Tensor], x: Images, i
             return
     try:
         with torch.enable_grad():
-            operation = last_operation(compute_logits(x[:1].clone().requires_grad_().clone()), beyond=MOVES)
+            operation = last_operation(compute_logits(x[:1].clone().requires_grad_().clone()), skip=MOVES)
     except NetworkError:  # of a network that has no gradients, scores alone are asked for
         operation = ""
     if operation in SQUASHES:

@@ -30,10 +30,16 @@ class TrainingBatches:
 
 def training_batches(batches: Batches, network: nn.Module) -> TrainingBatches:
     """Count the images; batches that cannot be read a second time, such as a generator, are refused."""
+    first = next(iter(batches), None) if not isinstance(batches, Tensor) else batches
+    if first is not None and not (isinstance(first, tuple | list) and len(first) == 2):
+        raise OptionError(
+            f"The batches are a {type(batches).__name__} of {type(first).__name__}; pairs (images, labels) are needed: "
+            "a DataLoader, or a list of them, as in [(images, labels)]."
+        )
     images = sum(len(y) for _, y in batches)
     if images == 0 or sum(len(y) for _, y in batches) != images:
         raise OptionError(
-            f"The batches gave {images} images, and another number or none when read again; they are read several "
+            "The batches gave no images, or other images when read again, as an iterator does; they are read several "
             "times. Pass a DataLoader or a list of (images, labels), not a generator."
         )
     return TrainingBatches(batches, range(images), next(network.parameters()))

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from dubium.checks import check_seed
 from dubium.errors import PosteriorTypeError
 from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.weights import describe_posterior, snapshot
@@ -29,6 +30,7 @@ class Drawn:
 
     def __post_init__(self) -> None:
         check_samples(self.samples)
+        check_seed(self.seed)
 
     def __repr__(self) -> str:
         return describe_posterior(self, self.sample)

@@ -55,8 +55,8 @@ class NoisyForward:
 class FixedNoise(TorchDispatchMode):
     """Replaces what `bernoulli_` draws.
 
-    An operation that is executed again, as FullGrad does to find its bias, draws the same again: its draws are counted
-    anew when all that are known have come.
+    An operation that is executed again, as FullGrad does to find its bias, draws the same again: after the last known
+    draw, they are counted from 0 again.
     """
 
     def __init__(self, take: TakeMask, places: Mapping[Place, Any]) -> None:

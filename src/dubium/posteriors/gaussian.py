@@ -7,6 +7,7 @@ from typing import SupportsIndex
 import torch
 from torch import Tensor, nn
 
+from dubium.checks import check_seed
 from dubium.errors import PosteriorError
 from dubium.posteriors.weights import check_weights, describe_posterior, snapshot, with_weights
 
@@ -36,8 +37,13 @@ class Gaussian:
     def __post_init__(self) -> None:
         object.__setattr__(self, "mean", snapshot(self.mean))
         check_samples(self.samples)
+        check_seed(self.seed)
         check_weights(self.mean, self.std, "std")
         for name, directions in self.factors.items():
+            if len(directions) == 0:
+                raise PosteriorError(
+                    f"factors[{name!r}] has no direction; give (R, *shape) with R of at least 1, or none."
+                )
             check_weights(self.mean, {name: directions[0]}, "factors")
         buffers = [name for name in {**self.std, **self.factors} if name not in dict(self.mean.named_parameters())]
         if buffers:

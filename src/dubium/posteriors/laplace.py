@@ -47,7 +47,7 @@ def fit_laplace(
         for parameter, original in zip(copy.parameters(), network.parameters(), strict=True):
             parameter.requires_grad_(original.requires_grad)
     data = training_batches(batches, network)
-    copy = logits_network(copy, next(iter(data))[0])
+    copy = with_logits_output(copy, next(iter(data))[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its own imports, and about predictions that are not made here
         laplace = library.Laplace(
@@ -76,7 +76,7 @@ class LogitsOfOutput(nn.Module):
         return logits
 
 
-def logits_network(network: nn.Module, x: Tensor) -> nn.Module:
+def with_logits_output(network: nn.Module, x: Tensor) -> nn.Module:
     """The network itself if its output is a tensor, else one that gives its `logits`."""
     with torch.no_grad():
         output = network(x[:1])

@@ -3,7 +3,8 @@
 The library (Duffield et al., 2024, arXiv:2406.00104) gives SGHMC and variational inference as pure updates of a state.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
+from dubium.checks import check_is_tensor
+from dubium.errors import NetworkError
 from dubium.posteriors.extras import import_extra
 from dubium.seeds import temporary_seed
 
@@ -32,11 +35,29 @@ def classification_log_posterior(network: nn.Module, images: int, prior_std: flo
 
     def log_posterior(weights: Mapping[str, Tensor], batch: Any) -> tuple[Tensor, Tensor]:
         x, labels = batch
-        logits = functional_call(network, dict(weights.items()), (x,))
+        with refuse_classic_functions():
+            logits = functional_call(network, dict(weights.items()), (x,))
+        check_is_tensor(logits)
         squares = torch.stack([weight.square().sum() for weight in weights.values()]).sum()
         return -cross_entropy(logits, labels) - squares / (2 * prior_std**2 * images), logits
 
     return log_posterior
+
+
+@contextmanager
+def refuse_classic_functions() -> Iterator[None]:
+    """Say what to do about a `torch.autograd.Function` that `torch.func`, which the library uses, refuses."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "setup_context" not in str(error):
+            raise
+        raise NetworkError(
+            "The network has a torch.autograd.Function without setup_context, which SGHMC and variational inference "
+            "cannot differentiate, since they use torch.func. Write its forward without ctx, and what ctx keeps in a "
+            "staticmethod setup_context(ctx, inputs, output); or take another posterior: a list of networks, "
+            "MCDropout, or SWAG."
+        ) from error
 
 
 def run_epoch(transform: Any, state: Any, batches: Iterable[Any], seed: int) -> Any:

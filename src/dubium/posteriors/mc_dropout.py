@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
-from dubium.errors import NetworkStateError
+from dubium.checks import check_seed
+from dubium.errors import NetworkStateError, PosteriorTypeError
 from dubium.posteriors.fixed_noise import Place, restore_noise
 from dubium.posteriors.functional_dropout import Sites, find_sites, fix_noise, has_noise, may_drop_out_inside
 from dubium.posteriors.gaussian import check_samples
@@ -45,6 +46,9 @@ class MCDropout:
 
     def __post_init__(self) -> None:
         check_samples(self.samples)
+        check_seed(self.seed)
+        if not isinstance(self.network, nn.Module):
+            raise PosteriorTypeError(f"MCDropout was given {self.network!r:.60}; one network is needed, an nn.Module.")
         dropout_layers(self.network)
         object.__setattr__(self, "network", snapshot(self.network))
 

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 
+import torch
 from torch import Tensor, nn
 
-from dubium.checks import check_number
+from dubium.checks import check_number, warn_user
 from dubium.errors import DivergedError
-from dubium.posteriors.batches import Batches, training_batches
+from dubium.posteriors.batches import Batches, TrainingBatches, training_batches
 from dubium.posteriors.extras import import_extra
 from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.log_posterior import (
@@ -20,6 +21,9 @@ from dubium.posteriors.log_posterior import (
 from dubium.posteriors.weights import WeightSamples, snapshot
 from dubium.seeds import numbered_seed
 
+CHECKED = 1000  # images, or a batch, that are shown to the networks in the end
+MOST_LOST = 0.15  # of the images, that samples may be wrong on where the trained network was right
+
 
 def sghmc(
     network: nn.Module,
@@ -28,7 +32,7 @@ def sghmc(
     samples: int = 20,
     burn_in: int = 10,
     thinning: int = 1,
-    lr: float = 0.1,
+    lr: float = 0.001,
     alpha: float = 1.0,
     prior_std: float = 1.0,
     seed: int = 0,
@@ -46,6 +50,9 @@ def sghmc(
         samples: the number of networks.
         burn_in: epochs before the first sample.
         thinning: epochs from one sample to the next.
+        lr: how far a step goes. Above what the network bears, the walk loses it, which brings a warning; below, samples
+            hardly differ.
+        alpha: friction.
         prior_std: of the independent normal prior on each weight.
         on_epoch: called after each epoch with its number and the tensors to resume from.
         resume: what `on_epoch` was last called with; the result is then that of an uninterrupted run.
@@ -79,7 +86,28 @@ def sghmc(
             kept.append(dict(state.params))
         if on_epoch is not None:
             on_epoch(epoch + 1, tensors_of_state(state) | flat_samples(kept))
-    return WeightSamples(start, kept)
+    posterior = WeightSamples(start, kept)
+    warn_if_lost(start, posterior, data, lr)
+    return posterior
+
+
+@torch.no_grad()
+def warn_if_lost(start: nn.Module, posterior: WeightSamples, data: TrainingBatches, lr: float) -> None:
+    """Warn where the networks sampled fit the data far worse than the one that the walk started from."""
+    networks, images = [start, *posterior], 0
+    right = torch.zeros(len(networks))
+    for x, labels in data:
+        right += torch.tensor([(network(x).argmax(1) == labels).sum().item() for network in networks])
+        images += len(labels)
+        if images >= CHECKED:
+            break
+    before, after = float(right[0]) / images, float(right[1:].mean()) / images
+    if before - after > MOST_LOST:
+        warn_user(
+            f"SGHMC lost the network that it started from: that one is right on {100 * before:.0f} % of the training "
+            f"images, those sampled on {100 * after:.0f} % on average. Steps of lr={lr:g} are too long for it; try "
+            f"dubium.posteriors.sghmc(network, batches, lr={lr / 10:g})."
+        )
 
 
 def flat_samples(kept: list[dict[str, Tensor]]) -> dict[str, Tensor]:

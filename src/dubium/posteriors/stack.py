@@ -1,5 +1,7 @@
 """All networks of a posterior as one module."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -16,7 +18,20 @@ class Stack(nn.Module):
         self.training = False  # not .eval(): that would also set the mode of networks that belong to the caller
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([network(x.clone()) for network in self.networks], 1)  # one may work in place
+        logits = [network(x.clone()) for network in self.networks]  # one may work in place
+        check_class_counts(logits)
+        return torch.stack(logits, 1)
+
+
+def check_class_counts(logits: Sequence[Tensor]) -> None:
+    """Whether the logits (B, K) of all networks are of as many classes."""
+    for index, each in enumerate(logits):
+        if each.shape[-1] != logits[0].shape[-1]:
+            raise PosteriorError(
+                f"Networks disagree about the classes: network 0 has {logits[0].shape[-1]}, network {index} has "
+                f"{each.shape[-1]}. Give networks that were trained for the same classes, in the same order; explain "
+                "others on their own."
+            )
 
 
 def stacked_networks(network: nn.Module) -> list[nn.Module]:

@@ -85,6 +85,8 @@ def describe_posterior(posterior: Sized, network: object) -> str:
 class WeightSamples:
     """One network with several values for some of its weights; the other weights are stored once.
 
+    Values are kept as they are given, but for those that are the network's own tensors, which are copied.
+
     >>> network = nn.Linear(2, 2)
     >>> posterior = WeightSamples(network, [{"bias": torch.zeros(2)}, {"bias": torch.ones(2)}])
     >>> [sample.bias.tolist() for sample in posterior]
@@ -97,11 +99,14 @@ class WeightSamples:
     weights: Sequence[Mapping[str, Tensor]]
 
     def __post_init__(self) -> None:
+        own = {tensor.data_ptr() for tensor in self.network.state_dict().values() if isinstance(tensor, Tensor)}
         object.__setattr__(self, "network", snapshot(self.network))
         if not self.weights:
             raise PosteriorError("WeightSamples was given no weights; give one mapping from names to tensors a sample.")
         for index, weights in enumerate(self.weights):
             check_weights(self.network, weights, f"Sample {index}")
+        copies = [{n: w.detach().clone() if w.data_ptr() in own else w for n, w in one.items()} for one in self.weights]
+        object.__setattr__(self, "weights", copies)
 
     def __repr__(self) -> str:
         return describe_posterior(self, self.network)

@@ -6,6 +6,7 @@ from html import escape
 
 import numpy as np
 
+from dubium.checks import count_text
 from dubium.errors import MissingExtraError
 from dubium.figures import percent
 from dubium.report.pictures import img_element, place_of_most, row_overlay
@@ -45,15 +46,17 @@ def causes_section(results: Results, kind: str, name: Namer, linked: Collection[
 
 def causes_lead(found: Groups) -> str:
     """What the groups are, and how far to trust them."""
-    count, others = len(found.groups), found.others
+    count, others, was = len(found.groups), found.others, "were" if found.sure != 1 else "was"
     text = f"{count} group{'s' * (count != 1)} of images that are doubtful between the same two classes, at the same "
     text += "place: where a group has more of its doubt than the other images have. "
+    text += "The most doubtful group is first. "
     text += f"{others:,} image{'s are' if others != 1 else ' is'} in no group. " if others else ""
+    text += f"{count_text(found.sure, 'image')} that the networks are sure of {was} left out. " if found.sure else ""
     text += (
         f"Stability, when images are drawn again: {found.stability:.2f} (1: always the same groups, 0: as by chance; "
     )
     text += f"adjusted Rand index over {DRAWS} draws)."
-    return text + (f" The {SHOWN} largest are shown." if count > SHOWN else "")
+    return text + (f" The first {SHOWN} are shown." if count > SHOWN else "")
 
 
 def example_html(row: Row, kind: str, is_linked: bool) -> str:
@@ -86,10 +89,11 @@ def group_place(group: Group) -> str:
 
 
 def group_numbers(group: Group, members: list[Row], kind: str) -> str:
-    """Mean probabilities, mean score, and how well the group is found again."""
+    """Mean probabilities, mean scores, and how well the group is found again."""
     scores = np.mean([row.scores()[kind] for row in members])
     right = [row.label == row.prediction for row in members if row.label is not None]
-    text = f"On average {percent(group.chances[0])} and {percent(group.chances[1])}, {scores:.2f} nats {kind}"
+    text = f"On average {percent(group.chances[0])} and {percent(group.chances[1])}, {group.score:.2f} nats"
+    text += f" ({scores:.2f} {kind})" if kind != "total" else ""
     text += f", {sum(right)} of {len(right)} right" if right else ""
     stable = f"stability {percent(group.stability)}" + (" (unstable)" if group.stability < UNSTABLE else "")
     return f"{text}; {stable}."

@@ -110,6 +110,10 @@ def score_correlation(pairs: Sequence[tuple[Row, Row]], kind: str) -> float:
     return rank_correlation([getattr(a, kind) for a, _ in pairs], [getattr(b, kind) for _, b in pairs])
 
 
+def network_digests(results: Results) -> tuple[str, str | None]:
+    return results.about["posterior"]["sha256"], results.about.get("network attributes")
+
+
 def comparison_page(
     first: Results, second: Results, names: tuple[str, str], cards: list[str], agreement: Agreement
 ) -> str:
@@ -119,7 +123,7 @@ def comparison_page(
     if max(map(len, names)) > SHORT:
         title, bars = "A and B, side by side", ("A", "B")
         titles = " ".join(f"{letter} is {name}." for letter, name in zip(bars, names, strict=True)) + " "
-    same = first.about["posterior"]["sha256"] == second.about["posterior"]["sha256"]
+    same = network_digests(first) == network_digests(second)
     lead = (
         titles
         + f"{agreement.images:,} images scored by both, {agreement.explained:,} explained by both and shown here."

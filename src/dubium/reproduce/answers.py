@@ -4,10 +4,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from dubium.checks import count_text
 from dubium.reproduce.cells import TableGroup, entry_groups, measured_text, number_text
 from dubium.reproduce.claims import Difference, paired_difference, verdict_counts, verdict_lines
 from dubium.reproduce.entries import ENTRIES
-from dubium.reproduce.findings import AUTO, METRICS, TITLES, UA_BACKPROP_ROW, group_title, group_values, rank_in_group
+from dubium.reproduce.findings import (
+    BLUR_PATH_ROW,
+    METRICS,
+    TITLES,
+    UA_BACKPROP_ROW,
+    group_title,
+    group_values,
+    rank_in_group,
+)
 from dubium.reproduce.result import read_result
 from dubium.reproduce.sources import older_methods
 from dubium.reproduce.trials import (
@@ -25,7 +34,7 @@ CAVEATS = (
     "chance. [evaluation.md](evaluation.md) says what MURR, AUC-URR, IoU and ADA measure."
 )
 PICK = (
-    '**What to pick.** `method="auto"`, which stands for `blur-path`: [which-method.md](which-method.md) has the '
+    '**What to pick.** `method="auto"`, which is `blur-path` with `net=1`: [which-method.md](which-method.md) has the '
     "evidence, on more protocols than the paper has. Take `ua-backprop` to compare with the paper."
 )
 
@@ -54,13 +63,13 @@ def older_words(results: Path) -> str:
         return ""
     methods = " and ".join(sorted({name for names in older for name in names}))
     return (
-        f" **{len(older)} of {len(contents)} results were made with an earlier version of {methods}**, whose maps are "
-        "others now: this is said below each of their tables."
+        f" **{len(older)} of {len(contents)} results were made with an earlier version of {methods}**, some of "
+        "whose maps are others now: this is said below each of their tables."
     )
 
 
 def rank_lines(results: Path, scale: str) -> Iterator[str]:
-    """Where UA-Backprop comes among the paper's methods, and on how many datasets `auto` is above it."""
+    """Where UA-Backprop comes among the paper's methods, and on how many datasets `blur-path` is above it."""
     for name, metric, words in (
         ("blurring", "murr@2%", "when the blamed pixels are blurred"),
         ("anomaly", "iou", "in finding planted patches"),
@@ -74,13 +83,13 @@ def rank_lines(results: Path, scale: str) -> Iterator[str]:
             ranks.append(f"{group_title(group.name)} {rank} of {count} (in the paper {paper_rank})")
             first.append((rank == 1, paper_rank == 1))
             values = group_values(group, column)
-            above.append(AUTO in values and values[AUTO] > values[UA_BACKPROP_ROW])
+            above.append(BLUR_PATH_ROW in values and values[BLUR_PATH_ROW] > values[UA_BACKPROP_ROW])
         if ranks:
             wins, paper_wins = (sum(each) for each in zip(*first, strict=True))
             yield (
                 f"**UA-Backprop is first of the paper's methods on {wins} of {len(first)} datasets {words}** (in the "
-                f"paper on {paper_wins} of these). Its rank by {METRICS[metric]}: {', '.join(ranks)}. `auto` is above "
-                f"it on {sum(above)} of {len(above)}."
+                f"paper on {paper_wins} of these). Its rank by {METRICS[metric]}: {', '.join(ranks)}. `blur-path` is "
+                f"above it on {sum(above)} of {len(above)}."
             )
 
 
@@ -93,7 +102,7 @@ def attention_lines(results: Path) -> Iterator[str]:
     found = attention_gains(results)
     if found:
         sentences = [
-            f"{TITLES[name]} {points_text(gain)}, {seeds} seeds (the paper {PAPER_GAINS[name]})"
+            f"{TITLES[name]} {points_text(gain)}, {count_text(seeds, 'seed')} (the paper {PAPER_GAINS[name]})"
             for name, (gain, seeds) in found.items()
         ]
         yield (
@@ -116,7 +125,7 @@ def attention_gains(results: Path) -> dict[str, tuple[Difference, int]]:
 
 def gain_verdict(results: Path) -> str:
     gains = [gain for gain, _ in attention_gains(results).values()]
-    return f"raises accuracy beyond chance on {sum(gain.low > 0 for gain in gains)} of {len(gains)} datasets"
+    return f"raises accuracy beyond chance on {sum(gain.is_above_zero for gain in gains)} of {len(gains)} datasets"
 
 
 def mitigation_words(results: Path) -> str:

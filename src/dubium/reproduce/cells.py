@@ -50,7 +50,8 @@ def measured_text(found: Mapping[str, Any]) -> str:
     low, high = found.get("low"), found.get("high")
     if low is None or high is None:
         return number_text(found["value"])
-    return f"**{number_text(found['value'])}** [{number_text(low)}, {number_text(high)}]"
+    interval = f" [{number_text(low)}, {number_text(high)}]" if low < high else ""  # one image or seed has none
+    return f"**{number_text(found['value'])}**{interval}"
 
 
 def number_text(value: Any, digits: int | None = None) -> str:

@@ -76,6 +76,8 @@ class Judgement:
 
     def verdict(self, metric: str) -> str:
         low, high = (-self.high, -self.low) if metric in LOWER else (self.low, self.high)
+        if not low < high:  # one image or seed has no interval
+            return "cannot be told"
         return "**reproduces**" if low > 0 else "**the opposite**" if high < 0 else "cannot be told"
 
 
@@ -86,7 +88,7 @@ def claim_lines(results: Path, scale: str, titles: Mapping[str, str]) -> Iterato
     for claim in CLAIMS:
         for dataset in claim.datasets:
             for found in judge_claim(claim, dataset, results, scale):
-                interval = f"{signed_text(found.difference)} [{signed_text(found.low)}, {signed_text(found.high)}]"
+                interval = difference_text(Difference(found.difference, found.low, found.high))
                 tag = f" ({tag_words(found.source)})" if found.source else ""
                 cells = [claim.words, f"{titles[dataset]}{tag}, {claim.metric}", signed_text(found.paper), interval]
                 yield "| " + " | ".join([*cells, found.verdict(claim.metric)]) + " |"
@@ -117,6 +119,21 @@ class Difference(NamedTuple):
     value: float
     low: float
     high: float
+
+    @property
+    def is_above_zero(self) -> bool:
+        """Whether the interval is; one image or seed has none."""
+        return self.high > self.low > 0
+
+
+def difference_text(found: Difference, factor: int = 1, digits: int | None = None) -> str:
+    """A difference with its sign, and its interval if it has one.
+
+    >>> difference_text(Difference(0.5, 0.25, 0.75)), difference_text(Difference(0.5, 0.5, 0.5))
+    ('+.500 [+.250, +.750]', '+.500')
+    """
+    value, low, high = (signed_text(factor * number, digits) for number in found)
+    return f"{value} [{low}, {high}]" if found.low < found.high else value
 
 
 def paired_difference(content: Mapping[str, Any], a: str, b: str, metric: str) -> Difference | None:

@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from dubium.choices import SPLITS
 from dubium.data.find import data_folders
 from dubium.errors import DataNotFoundError
 from dubium.evaluation.protocols import PROTOCOLS
@@ -13,10 +14,9 @@ from dubium.option_text import parse_options, split_method
 from dubium.registry import METHOD_VERSIONS, UA_BACKPROP
 from dubium.reproduce.job import Job, text_digest
 from dubium.reproduce.networks import open_data, public_name, training_for
-from dubium.reproduce.study import AUTO
+from dubium.reproduce.study import BLUR_PATH
 from dubium.training.recipes import RECIPES
 
-SPLITS = ("train", "test")
 MEASURE_VERSIONS = {"properties": 1, "runtime": 1, "strategies": 2, "figure": 1}
 """Of measures that are no protocol: raised by hand when their numbers change."""
 
@@ -24,7 +24,7 @@ MEASURE_VERSIONS = {"properties": 1, "runtime": 1, "strategies": 2, "figure": 1}
 def job_dependencies(job: Job, scale: str) -> dict[str, Any]:
     """As plain data, so that a difference can be named."""
     version = PROTOCOLS[job.measure].version if job.measure in PROTOCOLS else MEASURE_VERSIONS[job.measure]
-    used = (AUTO,) if job.measure == "strategies" else ()  # its methods are ways to train, some of which use maps
+    used = (BLUR_PATH,) if job.measure == "strategies" else ()  # its methods are ways to train, some of which use maps
     texts = dict.fromkeys((*job.methods, *(arm.method for arm in job.arms), *used))
     found: dict[str, Any] = {
         "measure": {"name": job.measure, "version": version},

@@ -115,7 +115,7 @@ def property_rows(scale: str) -> dict[str, PaperRow]:
 
 
 def own_property_rows(_scale: str) -> dict[str, PaperRow]:
-    return {"Ours (UA-Backprop)": PaperRow("ua-backprop"), "auto (blur-path)": PaperRow("blur-path")}
+    return {"Ours (UA-Backprop)": PaperRow("ua-backprop"), "blur-path": PaperRow("blur-path")}
 
 
 def runtime_jobs(scale: str) -> list[Job]:
@@ -130,7 +130,7 @@ def runtime_rows(scale: str) -> dict[str, PaperRow]:
 
 
 def own_runtime_rows(_scale: str) -> dict[str, PaperRow]:
-    return {"auto (blur-path)": PaperRow("blur-path"), "Grad": PaperRow("grad")}
+    return {"blur-path": PaperRow("blur-path"), "Grad": PaperRow("grad")}
 
 
 ENTRIES: dict[str, Entry] = {

@@ -10,7 +10,7 @@ from dubium.reproduce.entries import Entry
 from dubium.reproduce.job import Job
 from dubium.reproduce.rows import METHODS
 from dubium.reproduce.settings import DATASETS, MITIGATION, options_for
-from dubium.reproduce.study import AUTO, Study
+from dubium.reproduce.study import BLUR_PATH, Study
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +62,7 @@ def grid_figure_jobs(name: str, skip: int) -> Callable[[str], list[Job]]:
     """A grid of all methods for each dataset."""
 
     def jobs(scale: str) -> list[Job]:
-        texts = (*METHODS[scale].values(), AUTO)
+        texts = (*METHODS[scale].values(), BLUR_PATH)
         images = 1 if scale == "smoke" else 3
         return [figure_job(name, dataset, texts, images=images, skip=skip) for dataset in DATASETS]
 
@@ -70,7 +70,7 @@ def grid_figure_jobs(name: str, skip: int) -> Callable[[str], list[Job]]:
 
 
 def kinds_figure_jobs(scale: str) -> list[Job]:
-    return [figure_job("figure-kinds", "mnist", ("ua-backprop", AUTO), images=1 if scale == "smoke" else 4)]
+    return [figure_job("figure-kinds", "mnist", ("ua-backprop", BLUR_PATH), images=1 if scale == "smoke" else 4)]
 
 
 def blurring_figure_jobs(scale: str) -> list[Job]:
@@ -81,12 +81,12 @@ def blurring_figure_jobs(scale: str) -> list[Job]:
 
 def anomaly_figure_jobs(scale: str) -> list[Job]:
     protocol = {"images": 1, "candidates": 4} if scale == "smoke" else {"images": 6, "candidates": 200}
-    return [figure_job("figure-anomaly", "cifar-10", ("ua-backprop", AUTO, "grad"), protocol=protocol)]
+    return [figure_job("figure-anomaly", "cifar-10", ("ua-backprop", BLUR_PATH, "grad"), protocol=protocol)]
 
 
 def attention_figure_jobs(scale: str) -> list[Job]:
     protocol = options_for(MITIGATION, scale, "mnist")
-    return [figure_job("figure-attention", "mnist", ("ua-backprop", AUTO, "random"), protocol=protocol)]
+    return [figure_job("figure-attention", "mnist", ("ua-backprop", BLUR_PATH, "random"), protocol=protocol)]
 
 
 FIGURES: dict[str, Entry] = {

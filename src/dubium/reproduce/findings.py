@@ -20,7 +20,7 @@ METRICS = {
     "seconds": "seconds",
 }
 LOWER = ("auc-urr@2%", "auc-urr@5%", "nll")
-UA_BACKPROP_ROW, AUTO = "Ours", "auto (blur-path)"  # as the paper calls it, and as we call ours
+UA_BACKPROP_ROW, BLUR_PATH_ROW = "Ours", "blur-path"  # as the paper calls it, and as we call ours
 
 
 def group_title(name: str) -> str:
@@ -35,18 +35,31 @@ def finding_lines(results: Path, scale: str) -> list[str]:
     """The two tables behind the first screens: every comparison, and every rank."""
     return [
         "## The paper's comparisons, one by one\n",
-        *claim_lines(results, scale, TITLES),
+        *filled_table(claim_lines(results, scale, TITLES)),
         "",
         "## Where UA-Backprop ranks\n",
         "Among the paper's methods that were measured; its rank there in brackets.\n",
-        *rank_table(results, scale),
+        *filled_table(rank_table(results, scale)),
         "",
     ]
 
 
+def filled_table(lines: Iterator[str]) -> list[str]:
+    """A table's lines, or a sentence where it would have no row."""
+    head, rule, *rows = lines
+    return [head, rule, *rows] if rows else ["Nothing of it was measured yet."]
+
+
 def rank_table(results: Path, scale: str, *, with_others: bool = True) -> Iterator[str]:
     """A line for each metric and dataset of the two protocols that judge maps; with other networks too, or without."""
-    yield "| | rank of UA-Backprop (paper) | UA-Backprop, ours / paper | first among them | `auto` | best control |"
+    heads = (
+        "rank of UA-Backprop (paper)",
+        "UA-Backprop, ours / paper",
+        "first among them",
+        "`blur-path`",
+        "best control",
+    )
+    yield f"| | {' | '.join(heads)} |"
     yield "|---|---|---|---|---|---|"
     for name in ("blurring", "anomaly"):
         for group in entry_groups(ENTRIES[name], results, scale):
@@ -65,7 +78,7 @@ def rank_line(group: TableGroup, column: int) -> str:
         f"{rank} of {count} ({paper_rank})",
         group.rows[UA_BACKPROP_ROW][column].text(),
         f"{measured_order[0]} {number_text(values[measured_order[0]])}",
-        number_text(values[AUTO]) if AUTO in values else "–",
+        number_text(values[BLUR_PATH_ROW]) if BLUR_PATH_ROW in values else "–",
         f"{controls[0]} {number_text(values[controls[0]])}".replace(" (control)", "") if controls else "–",
     ]
     return "| " + " | ".join(cells) + " |"

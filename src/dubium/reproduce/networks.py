@@ -15,7 +15,7 @@ from dubium.data.catalog import SOURCES
 from dubium.data.find import data_folders, find_files
 from dubium.errors import DataNotFoundError, FileFormatError
 from dubium.executor import Executor, in_turn
-from dubium.fingerprint import posterior_digest
+from dubium.fingerprint import posterior_digests
 from dubium.models import VAE, load_vae
 from dubium.posteriors import fit_laplace, load_posterior, posterior_record
 from dubium.reproduce.accuracy import ensemble_accuracy
@@ -78,7 +78,7 @@ OWN: dict[str, Posterior] = {}
 
 def take_networks(posterior: Posterior) -> str:
     """Give networks of the user's own a name, by their weights, which jobs can have as their `networks`."""
-    name = f"own-{posterior_digest(posterior)[:12]}"
+    name = "-".join(["own", *(digest[:12] for digest in posterior_digests(posterior).values() if digest)])
     OWN[name] = posterior
     return name
 

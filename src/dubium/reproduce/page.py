@@ -1,5 +1,6 @@
 """The page: every table and figure of the paper, ours beside theirs, and what was not measured with its command."""
 
+import re
 from collections.abc import Iterator, Mapping
 from os.path import relpath
 from pathlib import Path
@@ -19,15 +20,17 @@ from dubium.reproduce.trials import trial_table
 HEAD = """# The paper's tables and figures, measured again
 
 *{paper}.* A cell is **our number** [95 % interval] / the paper's (difference); – was not measured. The row `Ours` is
-what the paper calls so, its method UA-Backprop. Rows in italics are not in the paper: `auto`, which we recommend, and
-controls, maps that know nothing of the networks. Written by `dubium reproduce` from the files of [{folder}]({folder}):
-each has its command, commit, seed, settings, processor and versions.
+what the paper calls so, its method UA-Backprop. Rows in italics are not in the paper: `blur-path`, which
+`method="auto"` is with `net=1`, and controls, maps that know nothing of the networks. Written by `dubium reproduce`
+from the files of [{folder}]({folder}): each has its command, commit, seed, settings, processor and versions.
 
 **{measured} of the paper's {total} numbers are measured** (all numbers of {rows} of its {all_rows} rows, a row for each
 dataset), at scale `{scale}`: {words}
 
 ## What reproduces, and what does not
 """
+UNTOLD = "This cannot be told at this scale; `--scale cpu` can.\n"
+LINK = re.compile(r"\[([\w-]+\.md)\]\(\1\)")
 OWN_TITLES = {
     "attention": "does stronger attention help?",
     "strategies": "does any other use of doubt in training help?",
@@ -38,20 +41,20 @@ REASONS = {
 }
 """Why a table is not there, where it is not for the time."""
 
+SMOKE_NETWORKS = "tiny networks that were trained for a moment,"
 WORDS = {
-    "smoke": "tiny networks that were trained for a moment, on a handful of images. **They mean nothing**: this page "
-    "shows that everything runs.",
+    "smoke": "{networks} on a handful of images. **They mean nothing**: this page shows that everything runs.",
     "cpu": "fewer images, seeds and epochs than the paper's, and partly other networks, as said below each table.",
     "paper": "the paper's settings.",
 }
 
 
-def write_results_page(page: Path, results: Path, scale: str) -> None:
-    """Write the whole page from the results that are there."""
-    write_atomically(page, results_page(page, results, scale))
+def write_results_page(page: Path, results: Path, scale: str, *, is_own: bool = False) -> None:
+    """Write the whole page from the results that are there; `is_own` says whether the networks are the user's own."""
+    write_atomically(page, results_page(page, results, scale, is_own=is_own))
 
 
-def results_page(page: Path, results: Path, scale: str) -> str:
+def results_page(page: Path, results: Path, scale: str, *, is_own: bool = False) -> str:
     """The text of the page; links in it are relative to where it will be."""
     groups = {name: entry_groups(entry, results, scale) for name, entry in ENTRIES.items()}
     cells = measured_cells([group for found in groups.values() for group in found])
@@ -59,18 +62,28 @@ def results_page(page: Path, results: Path, scale: str) -> str:
         paper=read_paper()["paper"],
         scale=scale,
         folder=relpath(results, page.parent),
-        words=WORDS[scale],
+        words=WORDS[scale].format(networks="your networks" if is_own else SMOKE_NETWORKS),
         measured=sum(cells.values()),
         total=len(cells),
         rows=sum(measured_rows(cells).values()),
         all_rows=len(measured_rows(cells)),
     )
-    lines = [head, *answer_lines(results, scale), *finding_lines(results, scale)]
+    findings = [*answer_lines(results, scale), *finding_lines(results, scale)]
+    lines = [head, *(findings if scale != "smoke" else [UNTOLD])]
     for name in sorted(ENTRIES, key=paper_place):
         lines += entry_lines(ENTRIES[name], groups[name], page, results, scale)
     lines += figure_lines(page, results, scale)
     lines += ["## Averages that do not follow", "", *misprint_lines(), ""]
-    return "\n".join(lines)
+    return keep_links("\n".join(lines), page.parent)
+
+
+def keep_links(text: str, folder: Path) -> str:
+    """The text with links to other pages of the documentation where these lie in the folder, else with their names.
+
+    >>> keep_links("see [which-method.md](which-method.md)", Path("/nowhere"))
+    'see docs/which-method.md of dubium'
+    """
+    return LINK.sub(lambda link: link[0] if (folder / link[1]).exists() else f"docs/{link[1]} of dubium", text)
 
 
 def measured_cells(groups: list[TableGroup]) -> dict[tuple[str, ...], bool]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dubium.registry import CONTROL_NAMES
-from dubium.reproduce.study import AUTO
+from dubium.reproduce.study import BLUR_PATH
 from dubium.types import Kind
 
 
@@ -65,8 +65,8 @@ ATTENTION_METHODS: Mapping[str, Mapping[str, str]] = {
 }
 """The same for the maps of training images, of which there are hundreds or thousands."""
 
-OWN = {f"auto ({AUTO})": AUTO} | {f"{name} (control)": name for name in CONTROL_NAMES}
-"""Rows of ours: what `auto` stands for, and maps that know nothing of the networks."""
+OWN = {BLUR_PATH: BLUR_PATH} | {f"{name} (control)": name for name in CONTROL_NAMES}
+"""Rows of ours: what `auto` stands for (with `net=0`), and maps that know nothing of the networks."""
 
 
 def method_rows(scale: str, *names: str) -> dict[str, PaperRow]:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dubium.choices import SCALES
 from dubium.data.find import data_folders, find_files
 from dubium.errors import MissingExtraError, OptionError
 from dubium.reproduce.clock import JobClock
@@ -34,6 +35,29 @@ def entry_jobs(name: str, scale: str, datasets: Sequence[str] = ()) -> Iterator[
         for job in entry.jobs(scale):
             if not datasets or job.dataset in datasets:
                 yield entry.name, job
+
+
+def check_has_jobs(name: str, scale: str, datasets: Sequence[str]) -> None:
+    """Refuse an entry that has nothing to measure at a scale or on these datasets, and say where it has."""
+    if any(entry_jobs(name, scale, datasets)):
+        return
+    there = list(dict.fromkeys(job.dataset for _, job in entry_jobs(name, scale)))
+    if not there:
+        scales = " or ".join(other for other in SCALES if any(entry_jobs(name, other)))
+        raise OptionError(f"{name} has nothing to measure at --scale {scale}; it has at {scales}.")
+    given = ", ".join(datasets)
+    if not any(there):
+        raise OptionError(f"{name} needs no dataset: leave out --dataset {given}.")
+    raise OptionError(f"{name} is not measured on {given}; it is on {', '.join(there)}.")
+
+
+def check_has_results(results: Path, scale: str) -> None:
+    """Refuse a folder without results, of which a page would say nothing."""
+    if not any(results.glob("*.json")):
+        raise OptionError(
+            f"There are no results in {results}, so that there is nothing to write a page of. Measure them first: "
+            f"`dubium reproduce all --scale {scale}`; or name their folder: --results FOLDER."
+        )
 
 
 def jobs_on_networks(jobs: Iterable[tuple[str, Job]], networks: str) -> list[tuple[str, Job]]:

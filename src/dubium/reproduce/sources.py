@@ -17,7 +17,7 @@ def source_line(content: Mapping[str, Any], page: Path, results: Path) -> str:
     parts = [f"[{content['job']}]({link}): `{content['command']}`", *setting_words(content["settings"])]
     methods = [f"`{label}`" for label in reduced_methods(content)]
     parts += [", ".join(methods)] if methods else []
-    parts += [f"**made with an earlier {name}, whose maps are others now**" for name in older_methods(content)]
+    parts += [f"**made with an earlier {name}, some of whose maps are others now**" for name in older_methods(content)]
     if content.get("images", "").startswith("drawn"):
         parts.append("**drawn images, since the dataset was not at hand**")
     machine = content.get("machine") or {}

@@ -23,7 +23,7 @@ from dubium.evaluation.metrics.scoring import scorer
 from dubium.evaluation.protocols.evaluation import shard_slices
 from dubium.evaluation.protocols.images import CHUNK
 from dubium.evaluation.shards import ShardName, ShardStore
-from dubium.reproduce.study import AUTO
+from dubium.reproduce.study import BLUR_PATH
 from dubium.seeds import seed_for
 from dubium.training.attention import mitigation_images
 from dubium.training.loop import Objective, fit, network_for
@@ -126,7 +126,7 @@ def doubt_maps(trial: Trial) -> Tensor:
         return torch.rand(len(x), *x.shape[2:], generator=generator_of(trial))
 
     def compute() -> dict[str, Tensor]:
-        return dict(explain(data_ensemble(trial), x, method=AUTO, kinds="epistemic", passes=PASSES).maps)
+        return dict(explain(data_ensemble(trial), x, method=BLUR_PATH, kinds="epistemic", passes=PASSES).maps)
 
     shard = ShardName("maps", f"seed-{trial.seed}")
     found = compute() if trial.store is None else trial.store.compute_tensors(shard, compute)

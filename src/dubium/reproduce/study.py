@@ -11,7 +11,7 @@ from dubium.option_text import parse_options, split_method
 from dubium.reproduce.job import Job
 from dubium.reproduce.networks import open_data, open_networks, open_vae
 
-AUTO = "blur-path"
+BLUR_PATH = "blur-path"
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def open_method(study: Study, dataset: str, text: str, channels: int) -> Labelle
     if "clue" not in name:
         return parse_method(text, channels)
     vae = open_vae(dataset, study.scale, study.networks_folder)
-    return LabelledMethod(text, name, {**parse_options(pairs), "vae": vae})
+    return LabelledMethod(text, name, {**parse_options(pairs, name), "vae": vae})
 
 
 def prepare_evaluation(study: Study, job: Job, folder: Path, **changes: Any) -> tuple[Evaluation, dict[str, Any]]:

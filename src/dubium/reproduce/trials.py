@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from dubium.checks import count_text
 from dubium.reproduce.arms import CONTROLLED, NO_ATTENTION
-from dubium.reproduce.cells import measured_text, number_text, signed_text
-from dubium.reproduce.claims import Difference, paired_difference
+from dubium.reproduce.cells import measured_text, number_text
+from dubium.reproduce.claims import Difference, difference_text, paired_difference
 from dubium.reproduce.job import CONTROL
 from dubium.reproduce.strategies import PLAIN
 
@@ -34,12 +35,12 @@ class TrialArm:
 
     @property
     def is_above_none(self) -> bool:
-        return self.against_none.low > 0
+        return self.against_none.is_above_zero
 
     @property
     def helps(self) -> bool:
         """Above plain training and above all controls, by intervals that exclude zero."""
-        return self.is_above_none and all(found.low > 0 for found in self.against_controls)
+        return self.is_above_none and all(found.is_above_zero for found in self.against_controls)
 
 
 def compare_arms(content: Mapping[str, Any]) -> list[TrialArm]:
@@ -104,7 +105,7 @@ def attention_sentence(title: str, content: Mapping[str, Any]) -> str:
     methods, controls = ([arm for arm in arms if is_control_arm(arm.label) is wanted] for wanted in (False, True))
     best = max(methods, key=lambda arm: arm.against_none.value)
     return (
-        f"{title} ({content['settings']['seeds']} seeds, {plain_text(content, NO_ATTENTION)} without): "
+        f"{title} ({count_text(content['settings']['seeds'], 'seed')}, {plain_text(content, NO_ATTENTION)} without): "
         f"{count_above(methods)} of {len(methods)} with UA-Backprop's maps are above none by an interval that "
         f"excludes zero, "
         f"{count_above(controls)} of {len(controls)} with random maps or edges; "
@@ -138,7 +139,8 @@ def strategy_sentence(contents: Trials) -> str:
     if nowhere:
         parts.append(f"never above both: {', '.join(nowhere)}")
     titles = [
-        f"{title}: {content['settings']['seeds']} seeds, {plain_text(content, PLAIN)}" for title, content in contents
+        f"{title}: {count_text(content['settings']['seeds'], 'seed')}, {plain_text(content, PLAIN)}"
+        for title, content in contents
     ]
     return f"{'; '.join(parts)}. Plain training: {'; '.join(titles)}"
 
@@ -169,5 +171,4 @@ def count_above(arms: Sequence[TrialArm]) -> int:
 
 def points_text(found: Difference) -> str:
     """A difference of accuracies in points of per cent, with its interval."""
-    value, low, high = (signed_text(100 * number, 2) for number in found)
-    return f"{value} [{low}, {high}]"
+    return difference_text(found, 100, 2)

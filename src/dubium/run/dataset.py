@@ -1,7 +1,8 @@
 """A whole dataset: score every image, explain the most uncertain ones, and go on where an earlier call stopped."""
 
+import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -15,15 +16,17 @@ from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import check_shard, open_shard, read_about, read_rows
 from dubium.run.signed import FOLDER as SIGNED
 from dubium.run.signed import signed_shard
-from dubium.run.sources import named_folders
 from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, open_results
 from dubium.run.work import Work
 
 FILE = "run.json"
 SCORES = "scores"  # a folder beside the results, until the most uncertain images are explained
+RESULTS = (FOLDER, SCORES, SIGNED)
 MOST_NAMED = 3  # files in a message
 SCORED_ROWS = 16  # a shard of scores has so many times the rows of one with maps
-CLAIM = ("settings", "posterior", "images", "method", "classes")  # what decides the bytes of the results
+CLAIM = ("settings", "posterior", "images", "method", "classes", "network attributes")
+"""What decides the bytes of the results."""
+MAPS_ALONE = ("method", "options", "kinds", "top", "only", "seed")  # settings that decide no score
 NAMED = CLAIM[:3]  # a run.json has at least these
 StageProgress = Callable[[str, float | int, int], None]
 """Called with a stage ("score", "explain"), images done, images in all."""
@@ -45,7 +48,9 @@ def explain_dataset(
     """
     if Path(out).exists() and not Path(out).is_dir():
         raise OptionError(f"{out} is a file; give a folder for the results.")
-    if Path(out).resolve() in [Path(name).resolve() for name in named_folders(work.settings.images)]:
+    images = work.settings.images
+    named = [*images.get("files", ()), *([images["dataset"]] if "dataset" in images else ())]  # which may be paths
+    if Path(out).resolve() in [Path(name).resolve() for name in named]:
         raise OptionError(f"{out} is the folder of the images; give another one for the results.")
     with own_folder(out):
         claim = claim_folder(Path(out), work, fresh)
@@ -86,23 +91,35 @@ def shard_count(folder: Path) -> int:
 
 
 def claim_folder(out: Path, work: Work, fresh: bool) -> dict[str, Any]:
-    """Make the folder this run's, or refuse one with results of another; returns what its `run.json` says."""
+    """Make the folder this run's, or refuse one with results of another; returns what its `run.json` says.
+
+    Scores that are the same for this run are kept: the other one stopped before its first map, as at a mistake in its
+    method's options.
+    """
     here, there = {name: work.about[name] for name in CLAIM}, read_claim(out)
-    if not fresh and shard_count(out / FOLDER) + shard_count(out / SCORES) > 0:
+    has_maps, is_ranked = shard_count(out / FOLDER) > 0, work.settings.top is not None
+    keeps_scores = not fresh and not has_maps and is_ranked and scoring_part(here) == scoring_part(there)
+    if not fresh and not keeps_scores and (has_maps or shard_count(out / SCORES) > 0):
         advice = "Choose another folder, or delete those results with --fresh (fresh=True in Python)."
         if not there:
             raise FileFormatError(f"{out} has results, but {FILE}, which says of what, is missing or damaged. {advice}")
         check_recorded(out, there, here, advice=advice)
         check_same_settings(out, {name: there.get(name) for name in CLAIM}, here, advice=advice)
         return there
-    delete_shards(out)
+    delete_shards(out, [FOLDER, SIGNED] if keeps_scores else RESULTS)
     claim = {"shards": None, **here}
     write_json(out / FILE, claim)
     return claim
 
 
-def delete_shards(out: Path) -> None:
-    for folder in (out / FOLDER, out / SCORES, out / SIGNED):
+def scoring_part(claim: Mapping[str, Any]) -> Any:
+    """What decides the scores, as JSON has it."""
+    settings = {name: value for name, value in claim.get("settings", {}).items() if name not in MAPS_ALONE}
+    return json.loads(json.dumps([settings, *(claim.get(name) for name in CLAIM[1:] if name != "method")]))
+
+
+def delete_shards(out: Path, folders: Sequence[str] = RESULTS) -> None:
+    for folder in (out / name for name in folders):
         for file in (*folder.glob(f"{EXPLAINED}-*.parquet"), *folder.glob(f"{SCORED}-*.parquet")):
             file.unlink()
 
@@ -111,7 +128,7 @@ def delete_results(out: Path) -> None:
     """Leave the folder to whoever comes next; files of others stay."""
     delete_shards(out)
     (out / FILE).unlink(missing_ok=True)
-    for folder in (out / FOLDER, out / SCORES, out / SIGNED):
+    for folder in (out / name for name in RESULTS):
         with suppress(OSError):
             folder.rmdir()
 
@@ -150,7 +167,7 @@ def run_jobs(
     size = work.settings.shard * (1 if action == "explain" else SCORED_ROWS)
     parts = (tuple(indices[start : start + size]) for start in range(0, len(indices), size))
     jobs = [ShardJob(action, part, str(folder / f"{stem}-{n:05}.parquet")) for n, part in enumerate(parts)]
-    done = {job: [Path(job.file), *[signed_shard(job.file)] * with_signs] for job in jobs}
+    done = {job: [Path(job.file), *([signed_shard(job.file)] if with_signs else ())] for job in jobs}
     done = {job: files for job, files in done.items() if all(file.exists() for file in files)}
     images = {job.file: float(len(job.indices)) if job in done else 0.0 for job in jobs}
 

@@ -12,7 +12,7 @@ from dubium.executor import thread_count
 from dubium.run.job import explain_batch, make_row, read_input
 from dubium.run.work import Work
 
-TRIED = 2  # images that are explained for the estimate
+SCORED, EXPLAINED = 8, 2  # images that are tried for the estimate
 ROW_BYTES = 300  # of a row beside its arrays: path, scores, advice
 PARTS = 0.85  # of an array's bytes that compression leaves
 
@@ -20,7 +20,7 @@ PARTS = 0.85  # of an array's bytes that compression leaves
 def estimate_run(work: Work) -> Estimate:
     """Score and explain the first images that can be read, twice: the first time torch warms up."""
     settings, count = work.settings, len(work.source)
-    first, facts = first_inputs(work, TRIED)
+    first, facts = first_inputs(work, SCORED)
     x = torch.stack(first).to(settings.device, work.dtype)
     top = count if settings.top is None else min(settings.top, count)
     explained = len(settings.only) if settings.only is not None else top
@@ -28,13 +28,13 @@ def estimate_run(work: Work) -> Estimate:
         found, scoring = timed_batch(work, "score", x)
         explaining = 0.0
         if explained:
-            found, explaining = timed_batch(work, "explain", x)
+            found, explaining = timed_batch(work, "explain", x[:EXPLAINED])
     row = make_row(found, 0, facts)
     arrays = sum(array.nbytes for array in (*row.stored_maps().values(), *(row.signed or {}).values()))
     numbers = row.probs.nbytes + row.members.nbytes + ROW_BYTES
     size = count * numbers + explained * (PARTS * arrays + len(row.thumbnail or b""))
     scored = count if explained < count else 0
-    seconds = (scored * scoring + explained * explaining) / len(x)
+    seconds = scored * scoring / len(x) + explained * explaining / len(x[:EXPLAINED])
     passes = count * len(work.posterior)
     task = f"{count:,} images to score ({passes:,} forward passes), {explained:,} to explain"
     return Estimate(task, count, passes, explained, seconds, round(size))

@@ -4,11 +4,12 @@ Two images are compared by what they are confused about (their mean probabilitie
 and summed over a coarse grid). Each is a distribution, and the distance between two distributions is Hellinger's, from
 0 (the same) to 1 (nothing in common); the two are averaged as squares. Average linkage joins images into groups until
 the mean distance between two groups exceeds `APART`. How stable the groups are is measured by doing it again with
-images drawn at random.
+images drawn at random. Images that the networks are sure of have no doubt to group, and are left out.
 """
 
+import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch.nn.functional import adaptive_avg_pool2d
 
+from dubium.advice import NOTHING
 from dubium.figures import smooth_map
 from dubium.posteriors.extras import import_extra
 from dubium.regions import SIDE_PER_SMOOTH
@@ -26,7 +28,7 @@ GRID = 6  # cells a side, on which maps are compared
 FINE = 48  # pixels a side, to which larger maps are shrunk before they are smoothed
 APART = 0.35  # mean distance at which two groups stay apart
 FEWEST = 3  # images that make a group
-ENOUGH = 12  # images below which there is nothing to group
+ENOUGH = 12  # doubtful images below which there is nothing to group
 MOST = 2000  # images that are compared; all pairs of them are
 DRAWS = 20  # of the bootstrap
 
@@ -46,6 +48,7 @@ class Group:
         chances: the mean probability of each of the two.
         excess: the group's mean map minus that of all images, (GRID, GRID): where it has more of its doubt than they.
         stability: the mean Jaccard index with the most similar group of each bootstrap draw, from 0 to 1.
+        score: the mean total uncertainty in nats.
     """
 
     ids: tuple[int, ...]
@@ -53,11 +56,14 @@ class Group:
     chances: tuple[float, float]
     excess: NDArray[np.float64]
     stability: float
+    score: float
 
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of a run, the largest first; images in none of them are counted by `others`.
+    """The groups of a run, the most doubtful first; images in none of them are counted by `others`.
+
+    `sure` counts the images that were left out, since the networks are sure of them: their advice is `none`.
 
     `stability` is the mean adjusted Rand index between the partition and those of the bootstrap draws: 1 if they are
     all the same, 0 if they are alike by chance only.
@@ -66,26 +72,32 @@ class Groups:
     groups: tuple[Group, ...]
     others: int
     stability: float
+    sure: int = 0
 
 
 def find_groups(results: Results, kind: str, *, seed: int = 0) -> Groups:
-    """Group the explained images of a run, or the most uncertain `MOST` of them.
+    """Group the doubtful ones of a run's explained images, or the most uncertain `MOST` of them.
 
     Args:
         results: of a run whose images have maps.
         kind: of the maps.
         seed: of the bootstrap.
     """
-    chosen = results.ranks(kind, MOST)
+    known = results.rows(results.explained, pictures=False)
+    doubtful = {row.id: row.scores()[kind] for row in known if row.full_advice() != NOTHING}
+    chosen = set(heapq.nlargest(MOST, doubtful, key=lambda index: (doubtful[index], -index)))
     rows = (row for row in results.rows(results.explained) if row.id in chosen and kind in row.stored_maps())
-    ids, probs, grid_maps = list[int](), list[NDArray[np.float64]](), list[NDArray[np.float64]]()
+    ids, scores, probs, grid_maps = list[int](), list[float](), list[NDArray[np.float64]](), list[NDArray[np.float64]]()
     for row in rows:
         ids.append(row.id)
+        scores.append(row.total)
         probs.append(row.probs.astype(np.float64))
         grid_maps.append(map_on_grid(row, kind))
     if len(ids) < ENOUGH:
-        return Groups((), len(ids), 1.0)
-    return group_images(ids, np.stack(probs), np.stack(grid_maps), seed=seed)
+        found = Groups((), len(ids), 1.0)
+    else:
+        found = group_images(ids, np.stack(probs), np.stack(grid_maps), scores, seed=seed)
+    return replace(found, sure=results.explained_count() - len(doubtful))
 
 
 def map_on_grid(row: Row, kind: str) -> NDArray[np.float64]:
@@ -98,9 +110,14 @@ def map_on_grid(row: Row, kind: str) -> NDArray[np.float64]:
 
 
 def group_images(
-    ids: Sequence[int], probs: Float[np.ndarray, "n K"], grid_maps: Float[np.ndarray, "n GRID GRID"], *, seed: int = 0
+    ids: Sequence[int],
+    probs: Float[np.ndarray, "n K"],
+    grid_maps: Float[np.ndarray, "n GRID GRID"],
+    scores: Sequence[float],
+    *,
+    seed: int = 0,
 ) -> Groups:
-    """Groups of images, from what they are confused about and where."""
+    """Groups of images, from what they are confused about and where; by their mean score, highest first."""
     features = hellinger_features(probs, grid_maps)
     labels = cut_tree(features)
     draws = bootstrap_partitions(features, seed)
@@ -111,8 +128,9 @@ def group_images(
         if len(members) >= FEWEST:
             ordered = members[np.argsort(distances_to_mean(features[members]), kind="stable")]
             about = describe_members(probs[members], grid_maps[members], grid_maps.mean(0))
-            groups.append(Group(tuple(ids[n] for n in ordered), **about, stability=mean_jaccard(members, draws)))
-    groups.sort(key=lambda group: (-len(group.ids), group.ids))
+            about |= {"stability": mean_jaccard(members, draws), "score": float(np.asarray(scores)[members].mean())}
+            groups.append(Group(tuple(ids[n] for n in ordered), **about))
+    groups.sort(key=lambda group: (-group.score, group.ids))
     return Groups(tuple(groups), len(ids) - sum(len(group.ids) for group in groups), float(np.mean(rand)))
 
 

@@ -2,7 +2,7 @@
 
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from time import monotonic
@@ -16,9 +16,10 @@ from torch import Tensor, nn
 
 from dubium._explain import explain, uncertainty
 from dubium.advice import advise
+from dubium.checks import AGREEMENT
 from dubium.data.fit import place_map, to_size
 from dubium.data.labels import check_name_count
-from dubium.errors import FileFormatError
+from dubium.errors import FileFormatError, ImagesError, OptionError
 from dubium.executor import EventListener
 from dubium.explanation import Explanation
 from dubium.figures import picture
@@ -56,7 +57,8 @@ def run_job(work: Work, job: ShardJob, listener: EventListener) -> None:
             listener((job.file, images))
 
     with ExitStack() as files, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The posterior has one network")
+        for said in ("The posterior has one network", AGREEMENT):  # once, by `agreement_note`
+            warnings.filterwarnings("ignore", message=said)
         shard, signed = files.enter_context(open_shard(job.file, work.about)), None
         for start in range(0, len(job.indices), work.settings.batch):
             for row in batch_rows(work, job, start, shard, progress):
@@ -88,6 +90,7 @@ def batch_rows(work: Work, job: ShardJob, start: int, shard: ShardWriter, progre
             check_names(work, explain_batch(work, "score", inputs[:1], progress, 0.0))  # before maps take their time
         explanation = explain_batch(work, job.action, inputs, progress, float(start + len(rows)))
         check_names(work, explanation)
+        check_label_numbers([facts for _, facts in group], explanation.probs.shape[1])
         for position, (_, facts) in enumerate(group):
             rows[facts["id"]] = make_row(explanation, position, facts)
         progress(float(start + len(rows)))
@@ -100,9 +103,21 @@ def check_names(work: Work, explanation: Explanation) -> None:
         check_name_count(work.about["classes"], explanation.probs.shape[1])
 
 
+def check_label_numbers(facts: Sequence[Mapping[str, Any]], classes: int) -> None:
+    """Refuse labels that are no numbers of the networks' classes: each would be taken for a wrong one."""
+    for one in facts:
+        if (one["label"] or 0) >= classes:
+            raise OptionError(
+                f"Image {one['id']} has the label {one['label']}; the networks have {classes} classes, whose numbers "
+                f"are 0 to {classes - 1}. Give labels that are numbers of the networks' classes, or images alone."
+            )
+
+
 def read_input(work: Work, index: int, *, with_thumbnail: bool) -> tuple[Float[Tensor, "C H W"], dict[str, Any]]:
     """An image as the networks take it, and what is known of it before they see it: the first columns of its row."""
     item = work.source.read(index)
+    if not item.image.isfinite().all():
+        raise ImagesError(f"Image {item.path or item.id} has NaN or infinity. Remove or repair it first.")
     height, width = item.image.shape[1:]
     x = work.preprocessing.network_input(item.image)
     return x, {

@@ -71,6 +71,11 @@ def normalize_inputs(posterior: Posterior, named: Mapping[str, Any]) -> Posterio
         raise OptionError(f"mean is {mean} and std is {std}; give both, or neither.")
     if mean is None or std is None:
         return posterior
+    if max(mean) > 1:
+        raise OptionError(
+            f"mean is {list(mean)}, of pixels from 0 to 255; images are read as numbers from 0 to 1. Divide mean and "
+            f"std by 255: --mean {','.join(f'{value / 255:.3g}' for value in mean)}."
+        )
     return [Normalized(network, mean, std).eval() for network in posterior]
 
 

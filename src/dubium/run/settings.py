@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.checks import check_kinds, check_number, parse_memory, plain_number
+from dubium.checks import check_input_shape, check_kinds, check_number, parse_memory, plain_number
 from dubium.choices import BILINEAR, FITS, INTERPOLATIONS, RANKING, STRETCH
 from dubium.errors import OptionError, lookup
 from dubium.option_text import read_method
@@ -57,6 +57,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         method, options = read_method(self.method, self.options)  # the same results have the same settings
+        if "pair" in options:
+            raise OptionError(
+                "pair= is of dubium.explain alone: a folder of results has predictions and labels of all classes. "
+                "Explain the images in question with dubium.explain(posterior, x, pair=(4, 9))."
+            )
         plain = {name: plain_number(value) for name, value in vars(self).items()}
         plain |= {"method": method, "options": {name: plain_number(value) for name, value in options.items()}}
         for name, value in plain.items():
@@ -70,13 +75,16 @@ class Settings:
         if self.resize is not None:
             check_number("resize", self.resize, whole=True)
         if self.top is not None:
-            check_number("top", self.top, above=-1.0, whole=True)
+            check_number("top", self.top, above=-1, whole=True)
         if self.threads is not None:
             check_number("threads", self.threads, whole=True)
         if self.device.partition(":")[0] not in ("cpu", "cuda"):
             raise OptionError(f"device is {self.device!r}; expected cpu or cuda.")
+        if self.input_shape is not None and not isinstance(self.input_shape, tuple | list):
+            raise OptionError(f"input_shape is {self.input_shape!r}; expected (channels, height, width).")
         if self.input_shape is not None and (len(self.input_shape) != 3 or min(self.input_shape) < 1):
             raise OptionError(f"input_shape is {self.input_shape}; expected channels, height and width: 3,32,32.")
+        check_input_shape(self.input_shape or ())
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Settings":

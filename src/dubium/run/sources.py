@@ -1,24 +1,24 @@
 """Where images come from: a dataset in memory, or files that are read one by one."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import torch
+import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from dubium.choices import DEMO
+from dubium.choices import DEMO, SPLITS
 from dubium.data import SOURCES, load
 from dubium.data.dataset import Dataset
 from dubium.data.fit import Preprocessing
-from dubium.data.folder import list_folder, read_folder
+from dubium.data.folder import list_folder
 from dubium.data.image_files import find_images, image_size, read_image
 from dubium.data.labels import match_labels
-from dubium.data.load import SPLITS
+from dubium.data.load import prepare_images
 from dubium.data.samples import as_dataset, folder_classes, numbered_samples, sample_at
 from dubium.errors import FileFormatError, ImagesError
 from dubium.fingerprint import dataset_fingerprint
@@ -177,15 +177,9 @@ def open_dataset(images: Mapping[str, Any], split: str = "test", preprocessing: 
     Args:
         preprocessing: how its images are brought to the networks' size; a folder's may then differ in theirs.
     """
-    if "factory" not in images:
-        folder, part = dataset_folder(images["dataset"], split)
-        if folder is not None:
-            return read_folder(folder, part, preprocessing, skip=True)
-    data = as_dataset(import_data(images["factory"])) if "factory" in images else load(images["dataset"], split)
-    if preprocessing is None:
-        return data
-    prepared = [preprocessing.network_input(data.batch([index])[0]) for index in range(len(data))]
-    return replace(data, images=torch.stack(prepared))
+    if "factory" in images:
+        return prepare_images(as_dataset(import_data(images["factory"])), preprocessing)
+    return load(images["dataset"], split, skip=True, preprocessing=preprocessing)
 
 
 def dataset_folder(named: str, split: str = "test") -> tuple[Path | None, str]:
@@ -194,11 +188,6 @@ def dataset_folder(named: str, split: str = "test") -> tuple[Path | None, str]:
     name, split = (before, after) if before and after in SPLITS else (named, split)
     folder = Path(name).expanduser()
     return (folder if name not in (*SOURCES, DEMO) and folder.is_dir() else None), split
-
-
-def named_folders(images: Mapping[str, Any]) -> list[str]:
-    """The files, folders and dataset that settings name, as they may be paths."""
-    return [*images.get("files", ()), *([images["dataset"]] if "dataset" in images else [])]
 
 
 def import_data(path: str) -> Any:
@@ -210,8 +199,10 @@ def source_of(data: Any) -> ImageSource:
     """Images of a user's own, whatever they are in; a torch dataset and a folder are read when images are needed."""
     if isinstance(data, str | Path):
         return open_source({"dataset": str(data)}, None)[0]
+    if isinstance(data, list | tuple) and data and all(isinstance(name, str | Path) for name in data):
+        return open_source({"files": [str(name) for name in data]}, None)[0]
     dataset = data.dataset if isinstance(data, DataLoader) else data
-    if isinstance(dataset, Dataset | Tensor | tuple | list):
+    if isinstance(dataset, Dataset | Tensor | np.ndarray | tuple | list):
         return DatasetImages(as_dataset(dataset))
     return SampleImages(numbered_samples(dataset), (), folder_classes(dataset))
 

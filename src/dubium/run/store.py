@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from dubium.data.load import SPLITS
+from dubium.choices import SPLITS
 from dubium.errors import DataNotFoundError
 from dubium.run.row import Array as Array
 from dubium.run.row import Row as Row

@@ -12,13 +12,17 @@ import torch
 
 from dubium._explain import uncertainty
 from dubium._methods import choose_method
+from dubium.attribution._counterfactual_search import encode_images
+from dubium.checks import parse_memory
 from dubium.choices import BILINEAR, STRETCH
 from dubium.data.fit import Preprocessing
 from dubium.data.image_files import size_text
 from dubium.data.labels import match_labels
 from dubium.errors import FileFormatError, OptionError
-from dubium.fingerprint import method_fingerprint, posterior_digest
+from dubium.explanation import Explanation
+from dubium.fingerprint import method_fingerprint, posterior_digests
 from dubium.models import load_vae
+from dubium.models.vae import VAE
 from dubium.networks.outputs import OutputChoice
 from dubium.posteriors import Record
 from dubium.posteriors.files.load import posterior_folder
@@ -43,20 +47,26 @@ class Work:
     dtype: torch.dtype
     options: Mapping[str, Any]
     about: Mapping[str, Any]
+    note: str = ""  # what is to be said about the images' labels
 
 
-def open_work(settings: Settings, source: ImageSource | None = None, posterior: Posterior | None = None) -> Work:
-    """Open what the settings name; images and networks that are open already are taken as they are."""
-    record: Record | None = None
+def open_work(
+    settings: Settings,
+    source: ImageSource | None = None,
+    posterior: Posterior | None = None,
+    record: Record | None = None,
+) -> Work:
+    """Open what the settings name; images and networks that are open already, with their record, are taken as such."""
     if posterior is None:
         posterior, record = open_posterior(settings.posterior)
     if "data_config" in settings.posterior:
         settings = resolve_data_config(settings, posterior)
     settings = replace(settings, threads=settings.threads or torch.get_num_threads(), fit=settings.fit or STRETCH)
+    digests = posterior_digests(posterior)
     weights = {
         "kind": record.kind if record else None,
         "members": len(posterior),
-        "sha256": posterior_digest(posterior),
+        "sha256": digests.pop("weights"),
     }
     dtype, options = weight_dtype(posterior), open_options(settings)
     classes = settings.classes or (record.classes if record else None)
@@ -68,20 +78,27 @@ def open_work(settings: Settings, source: ImageSource | None = None, posterior: 
         height, width = common_size(source)
     shape = channels, height, width
     preprocessing = make_preprocessing(settings, shape)
-    source, classes = name_by_folders(source, classes, posterior, preprocessing, settings.posterior.get("output"))
+    output = settings.posterior.get("output")
+    source, classes = name_by_folders(source, classes, posterior, preprocessing, output)
+    source, note = drop_other_labels(source, classes, posterior, preprocessing, output)
     if settings.top != 0:
         choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
+        if isinstance(options.get("vae"), VAE) and height is not None and width is not None:
+            encode_images(
+                options["vae"], torch.zeros(1, channels or 3, height, width, dtype=dtype), parse_memory(settings.memory)
+            )
     about = {
         "versions": {"dubium": version("dubium"), "torch": torch.__version__, "python": python_version()},
         "settings": asdict(settings),
         "posterior": weights,
+        **digests,
         "images": {"count": len(source), "sha256": source.digest()},
         "method": method_fingerprint(settings.method, options) if settings.top != 0 else {},
         "classes": None if classes is None else list(classes),
         "input_shape": list(shape),
         "size_taken": size_taken,
     }
-    return Work(settings, posterior, source, preprocessing, dtype, options, about)
+    return Work(settings, posterior, source, preprocessing, dtype, options, about, note)
 
 
 def name_by_folders(
@@ -99,8 +116,9 @@ def name_by_folders(
     folders = source_folders(source)
     if not folders:
         return source, known
-    if known is None and class_count(source, posterior, preprocessing, output) in (len(folders), None):
-        known = folders
+    if known is None:
+        first = first_prediction(source, posterior, preprocessing, output)
+        known = folders if first is None or first.probs.shape[1] == len(folders) else None
     if not isinstance(source, DatasetImages):
         assert isinstance(source, FileImages | SampleImages), "no other images have folders"
         return replace(source, classes=known or ()), known
@@ -109,10 +127,27 @@ def name_by_folders(
     return DatasetImages(matched), known
 
 
-def class_count(
+def drop_other_labels(
+    source: ImageSource,
+    classes: Sequence[str] | None,
+    posterior: Posterior,
+    preprocessing: Preprocessing,
+    output: OutputChoice,
+) -> tuple[ImageSource, str]:
+    """The source without labels that are no numbers of the networks' classes, as of another dataset, and why."""
+    if not isinstance(source, DatasetImages) or classes is not None or source.dataset.labels is None:
+        return source, ""
+    first = first_prediction(source, posterior, preprocessing, output)
+    if first is None or int(source.dataset.labels.max()) < first.probs.shape[1]:
+        return source, ""
+    matched, note = match_labels(source.dataset, None, first.probs.shape[1])
+    return DatasetImages(matched), note
+
+
+def first_prediction(
     source: ImageSource, posterior: Posterior, preprocessing: Preprocessing, output: OutputChoice
-) -> int | None:
-    """How many classes the networks have, by the first image that can be read; None if there is none."""
+) -> Explanation | None:
+    """What the networks say of the first image that can be read; None if there is none."""
     for index in range(len(source)):
         try:
             x = preprocessing.network_input(source.read(index).image)[None]
@@ -120,8 +155,27 @@ def class_count(
             continue
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what they say comes with the first batch
-            return uncertainty(posterior, x.to(weight_dtype(posterior)), output=output).probs.shape[1]
+            return uncertainty(posterior, x.to(weight_dtype(posterior)), output=output)
     return None
+
+
+def agreement_note(work: Work) -> str:
+    """Why no network will disagree with another, in words; "" where they do, or where nobody asks."""
+    if "epistemic" not in work.settings.kinds:
+        return ""
+    ranks = "epistemic uncertainty is 0 for every image, and ranks none before another"
+    if len(work.posterior) == 1:
+        return (
+            f"one network cannot disagree: {ranks}. --kinds total (kinds='total' in Python) ranks by the doubt of the "
+            "prediction."
+        )
+    first = first_prediction(work.source, work.posterior, work.preprocessing, work.settings.posterior.get("output"))
+    if first is None or (first.members - first.members[:1]).abs().max() > 0:
+        return ""
+    return (
+        f"all {len(work.posterior)} networks give the same outputs, as one network does that is named several times: "
+        f"{ranks}. Is a weight file named twice, or a module several times in a list?"
+    )
 
 
 def resolve_data_config(settings: Settings, posterior: Posterior) -> Settings:
@@ -152,14 +206,19 @@ def common_size(source: ImageSource) -> tuple[int | None, int | None]:
             raise OptionError(
                 f"The images differ in size ({first}: {size_text(a)}, {second}: {size_text(b)}), and it is not known "
                 "which size the networks were trained with. Say it: --input-shape 3,224,224 (channels, height, width; "
-                "input_shape=(3, 224, 224) in Python). Images are then brought to it as --fit says."
+                "input_shape=(3, 224, 224) in Python). They are then stretched to it; --fit crop takes the middle."
             )
     return next(iter(sizes), (None, None))
 
 
+def vae_beside(run: str | Path | None) -> Path | None:
+    """The folder of the VAE that was saved with a posterior; None where there is none."""
+    folder = None if run is None else posterior_folder(run) / "vae"
+    return folder if folder and folder.is_dir() else None
+
+
 def open_options(settings: Settings) -> dict[str, Any]:
     """The method's options with the VAE itself: the one that is named, or the one in the posterior's folder."""
-    options, run = dict(settings.options), settings.posterior.get("run")
-    beside = posterior_folder(run) / "vae" if run and "clue" in settings.method else None
-    path = options.get("vae", beside if beside and beside.is_dir() else None)
+    options = dict(settings.options)
+    path = options.get("vae", vae_beside(settings.posterior.get("run")) if "clue" in settings.method else None)
     return {**options, "vae": load_vae(path)} if isinstance(path, str | Path) else options

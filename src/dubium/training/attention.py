@@ -5,16 +5,22 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dubium.attribution.grad_cam import Layer, find_layer
-from dubium.checks import check_images
+from dubium.checks import check_images, check_is_tensor
 from dubium.data import Dataset
-from dubium.errors import ImagesError, UnknownNameError, unknown
+from dubium.errors import (
+    ImagesError,
+    ImagesTypeError,
+    PosteriorTypeError,
+    UnknownNameError,
+    unknown_name_text,
+)
 from dubium.training.loop import Objective, fit
-from dubium.training.recipe import Recipe
+from dubium.training.recipe import Recipe, check_recipe
 from dubium.types import Images
 
 Normalisation = Literal["softmax", "unit"]
@@ -31,7 +37,7 @@ def mitigate(
     network: nn.Module,
     maps: Float[Tensor, "B H W"] | None,
     images: Images,
-    labels: Int64[Tensor, " B"],
+    labels: Any,
     *,
     alpha: float = 0.2,
     normalisation: Normalisation = "softmax",
@@ -40,6 +46,7 @@ def mitigate(
     recipe: Recipe = MITIGATION,
     seed: int = 0,
     checkpoint: Path | None = None,
+    **misplaced: Any,
 ) -> nn.Module:
     """Train a copy of the network further, with attention that comes from uncertainty maps.
 
@@ -49,13 +56,14 @@ def mitigate(
         network: it is not changed.
         maps: of these images, such as `dubium.explain(...).maps["epistemic"]`; None trains without attention.
         images: (B, C, H, W) in [0, 1].
-        labels: (B,), the classes.
+        labels: (B,), numbers of the classes.
         alpha: strength of the attention.
         normalisation: how maps become numbers in [0, 1]: "softmax" or "unit".
         space: what attention multiplies: features ("latent") or the image ("input", "input-added").
         layer: whose features it multiplies: a name, or the layer itself; None is the convolution executed last.
         recipe: how to train; its architecture, mean and std are not used.
         checkpoint: a file to continue from after an interruption.
+        misplaced: refused; values of a recipe belong into `recipe`.
 
     Returns:
         The trained copy, in eval mode. It takes images alone: there is no attention when it predicts.
@@ -67,8 +75,15 @@ def mitigate(
     >>> trained(x).shape
     torch.Size([4, 2])
     """
+    if not isinstance(network, nn.Module):
+        raise PosteriorTypeError(
+            f"mitigate trains one network, a torch.nn.Module, and was given a {type(network).__name__}."
+        )
+    check_recipe(recipe, misplaced)
+    labels = torch.as_tensor(labels)
     check_arguments(images, maps, labels, normalisation, space)
     trained = deepcopy(network).eval()
+    check_classes(trained, images, labels)
     if maps is None:
         fit(trained, mitigation_images(images, labels), recipe, seed=seed, checkpoint=checkpoint)
         return trained
@@ -157,6 +172,15 @@ def mitigation_images(images: Tensor, labels: Tensor) -> Dataset:
 def check_arguments(images: Images, maps: Tensor | None, labels: Tensor, normalisation: str, space: str) -> None:
     """Raise an error where shapes do not match, or a name does not exist."""
     check_images(images)
+    if maps is not None and not isinstance(maps, Tensor):
+        raise ImagesTypeError(
+            f"maps is a {type(maps).__name__}; the maps of one kind are needed, a tensor (B, H, W): "
+            "maps=result.maps['epistemic']."
+        )
+    if labels.ndim != 1 or labels.is_floating_point():
+        raise ImagesError(
+            f"The labels are {labels.dtype} of shape {tuple(labels.shape)}; numbers of classes (B,) are needed."
+        )
     if len(labels) != len(images) or not len(images):
         raise ImagesError(f"{len(images)} images and {len(labels)} labels; as many of one as of the other are needed.")
     if maps is not None and maps.shape != (len(images), *images.shape[2:]):
@@ -164,4 +188,16 @@ def check_arguments(images: Images, maps: Tensor | None, labels: Tensor, normali
         raise ImagesError(f"The maps have shape {tuple(maps.shape)}; expected {expected}, one for each image.")
     for noun, value, known in (("normalisation", normalisation, Normalisation), ("space", space, Space)):
         if value not in get_args(known):
-            raise UnknownNameError(unknown(noun, value, get_args(known)))
+            raise UnknownNameError(unknown_name_text(noun, value, get_args(known)))
+
+
+def check_classes(network: nn.Module, images: Images, labels: Tensor) -> None:
+    """Raise an error unless the network puts out logits (B, K) and labels are numbers of its K classes."""
+    with torch.no_grad():
+        logits = network(images[:1].to(next(network.parameters())))
+    check_is_tensor(logits)
+    if int(labels.min()) < 0 or int(labels.max()) >= logits.shape[1]:
+        raise ImagesError(
+            f"The labels are {int(labels.min())} to {int(labels.max())}; the network has {logits.shape[1]} classes, "
+            f"whose numbers are 0 to {logits.shape[1] - 1}."
+        )

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from dubium.errors import OptionError
 from dubium.explanation import Explanation
 from dubium.ranking import most_uncertain
 from dubium.types import Images
@@ -47,6 +48,11 @@ def log_explanation(writer: Any, explanation: Explanation, step: int, tag: str =
         tag: what it is called on the board.
         most: images in the figure.
     """
+    if not hasattr(writer, "add_figure"):
+        raise OptionError(
+            f"The writer is a {type(writer).__name__}; one with add_figure and add_scalar is needed: "
+            "torch.utils.tensorboard.SummaryWriter('folder')."
+        )
     if len(explanation.probs) == 0:
         return
     writer.add_figure(tag, explanation.plot(most=most), step, close=False)  # closing would import pyplot

@@ -11,7 +11,6 @@ from dubium.estimate import Estimate
 from dubium.executor import thread_count
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.seeds import seed_for, temporary_seed
-from dubium.training.kinds import member_recipe
 from dubium.training.loop import (
     Objective,
     TrainingTask,
@@ -23,6 +22,7 @@ from dubium.training.loop import (
 )
 from dubium.training.plan import Plan
 from dubium.training.recipe import Recipe
+from dubium.training.trainers import member_recipe
 
 TIMED = 3  # steps, after one that warms up
 COPIES = {"networks": 1, "gaussian": 3, "dropout": 1}  # of a network's weights in a posterior's files, by storage

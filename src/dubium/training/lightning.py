@@ -6,6 +6,7 @@ from typing import Any
 from torch import Tensor
 
 from dubium._explain import explain, uncertainty
+from dubium.checks import check_kinds, warn_user
 from dubium.errors import ImagesTypeError
 from dubium.posteriors.extras import import_extra
 from dubium.training.doubtful import DoubtfulImages, log_explanation
@@ -35,6 +36,7 @@ def doubt_callback(
     Returns:
         The callback. It writes to loggers whose `experiment` has `add_figure`, as TensorBoard's has.
     """
+    check_kinds(kind)
     lightning = import_extra("lightning.pytorch", "lightning")
     networks, take = posterior or (lambda module: [module]), images or first_part
 
@@ -57,9 +59,14 @@ def doubt_callback(
                 class_names=class_names,
                 **options,
             )
-            for logger in trainer.loggers:
-                if hasattr(logger.experiment, "add_figure"):
-                    log_explanation(logger.experiment, found, trainer.current_epoch, most=most)
+            boards = [logger.experiment for logger in trainer.loggers if hasattr(logger.experiment, "add_figure")]
+            for board in boards:
+                log_explanation(board, found, trainer.current_epoch, most=most)
+            if not boards:
+                warn_user(
+                    "The trainer has no logger that takes figures: explanations are shown nowhere. Give it one: "
+                    "Trainer(logger=lightning.pytorch.loggers.TensorBoardLogger('logs'))."
+                )
 
     return DoubtCallback()
 

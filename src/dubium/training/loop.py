@@ -96,7 +96,7 @@ def train_epoch(task: TrainingTask, epoch: int, on_step: OnStep | None) -> dict[
     recipe, device = task.recipe, next(task.network.parameters()).device
     steps = math.ceil(len(task.data) / recipe.batch_size)
     loss_sum, right, seen = torch.zeros((), device=device), torch.zeros((), device=device), 0
-    for step, (x, labels) in enumerate(training_images(task, epoch)):
+    for step, (x, labels) in enumerate(epoch_batches(task, epoch)):
         rate = recipe.learning_rate(epoch + step / steps)
         for group in task.optimizer.param_groups:
             group["lr"] = rate
@@ -114,7 +114,7 @@ def train_epoch(task: TrainingTask, epoch: int, on_step: OnStep | None) -> dict[
     return {"epoch": epoch + 1, **figures, "seconds": round(perf_counter() - started, 3)}
 
 
-def training_images(task: TrainingTask, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+def epoch_batches(task: TrainingTask, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Batches (images in [0, 1], labels) of one epoch, in random order and augmented as the recipe says."""
     data, recipe = task.data, task.recipe
     draws = torch.Generator().manual_seed(seed_for(task.seed, "order", epoch))
@@ -145,6 +145,12 @@ def network_for(recipe: Recipe, seed: int) -> nn.Module:
     if recipe.mean is not None and recipe.std is not None:
         network = Normalized(network, recipe.mean, recipe.std)
     return network.train()
+
+
+def check_architecture_options(recipe: Recipe) -> None:
+    """Raise an error where the recipe's network cannot be built; it takes no memory."""
+    with torch.device("meta"):
+        network_for(recipe, 0)
 
 
 def limit_images(data: Dataset, images: int | None) -> Dataset:

@@ -17,9 +17,9 @@ from dubium.errors import DivergedError, DubiumError, FileFormatError
 from dubium.executor import Executor, in_turn
 from dubium.files import write_json
 from dubium.reading import read_json
-from dubium.training.kinds import TRAINERS, member_recipe
 from dubium.training.loop import fit, network_for
 from dubium.training.plan import Plan
+from dubium.training.trainers import TRAINERS, member_recipe
 
 OnEvent = Callable[[dict[str, Any]], None]
 """Called with {"member": ...} and the figures of a step, or the "record" of an epoch, or "diverged" and why."""

@@ -8,11 +8,10 @@ from typing import Any
 from dubium.errors import FileFormatError, OptionError
 from dubium.files import check_same_settings, write_json
 from dubium.posterior_kinds import POSTERIOR_KINDS
+from dubium.posteriors.files.record import BEGUN
 from dubium.reading import read_json
 from dubium.seeds import seed_for
 from dubium.training.recipe import Recipe
-
-SETTINGS = "training.json"
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ def start_or_continue(folder: Path, plan: Plan) -> Plan:
 
     The number of threads may differ; the run continues with its own.
     """
-    path = folder / SETTINGS
+    path = folder / BEGUN
     if not path.exists():
         if (folder / "posterior.json").exists():
             raise OptionError(f"{folder} holds a posterior that was not trained there. Use another folder.")

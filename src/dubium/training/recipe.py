@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
-from dubium.errors import OptionError, unknown
+from dubium.errors import OptionError, unknown_name_text
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Recipe:
         known = [f.name for f in fields(self)]
         for name in values:
             if name not in known:
-                raise OptionError(unknown("training option", name, known))
+                raise OptionError(unknown_name_text("training option", name, known))
         return replace(self, **{name: value for name, value in values.items() if value is not None})
 
     def to_json(self) -> dict[str, Any]:
@@ -86,3 +86,14 @@ class Recipe:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Recipe":
         return cls().changed(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items()})
+
+
+def check_recipe(recipe: object, misplaced: Mapping[str, Any]) -> None:
+    """Raise an error unless the recipe is one, and no value of one was given beside it."""
+    for name in misplaced.keys() - {f.name for f in fields(Recipe)}:
+        raise OptionError(f"There is no argument {name!r}, nor has a Recipe a value of this name.")
+    if misplaced or not isinstance(recipe, Recipe):
+        found = f"{', '.join(misplaced)} stands beside it" if misplaced else f"recipe is a {type(recipe).__name__}"
+        values = misplaced or (recipe if isinstance(recipe, Mapping) else {"epochs": 10})
+        example = ", ".join(f"{name}={value!r}" for name, value in values.items())
+        raise OptionError(f"A Recipe says how to train, but {found}. Give recipe=dubium.training.Recipe({example}).")

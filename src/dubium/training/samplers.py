@@ -16,6 +16,8 @@ from dubium.training.loop import limit_images
 from dubium.training.plan import Plan
 from dubium.types import Posterior
 
+SGHMC_LR = 0.1  # as trainings had it that may be continued; the function's own default is for fewer images
+
 
 @dataclass(frozen=True, eq=False)
 class TrainedNetwork:
@@ -49,8 +51,8 @@ class PlanBatches:
 
 def sghmc_posterior(plan: Plan, trained: Sequence[TrainedNetwork], data: Dataset, checkpoint: Path) -> Posterior:
     """Samples of SGHMC, which starts from the trained network."""
-    burn_in = max(1, plan.recipe.epochs // 3)
-    return sghmc(trained[0].network, PlanBatches(data, plan), burn_in=burn_in, **sampler_options(plan, checkpoint))
+    burn_in, options = max(1, plan.recipe.epochs // 3), sampler_options(plan, checkpoint)
+    return sghmc(trained[0].network, PlanBatches(data, plan), burn_in=burn_in, lr=SGHMC_LR, **options)
 
 
 def vi_posterior(plan: Plan, trained: Sequence[TrainedNetwork], data: Dataset, checkpoint: Path) -> Posterior:

@@ -19,13 +19,13 @@ from dubium.posteriors.extras import import_extra
 from dubium.posteriors.files.record import FILE
 from dubium.training.board import tensorboard_writer
 from dubium.training.checkpoint import restore_state
-from dubium.training.kinds import TRAINERS, member_recipe
-from dubium.training.loop import dataset_logits, network_for
+from dubium.training.loop import check_architecture_options, dataset_logits, network_for
 from dubium.training.members import OnEvent, divergence_file, member_checkpoint, read_divergence_note, train_members
 from dubium.training.metrics import past_metrics, write_metrics
 from dubium.training.plan import Plan, start_or_continue
 from dubium.training.recipes import recipe_for
 from dubium.training.samplers import TrainedNetwork
+from dubium.training.trainers import TRAINERS, member_recipe
 from dubium.types import Posterior
 
 
@@ -62,7 +62,8 @@ def train(
         spread: where networks are trained when `jobs` is 1: in this process, or where `dubium.run.ray_cluster` says.
 
     Returns:
-        The training record: settings, accuracies, members that diverged.
+        The training record: settings, accuracies, members that diverged; `skipped` says which files of a folder could
+        not be read, if any.
     """
     out, report = Path(out), report or (lambda _event: None)
     plan, data = plan_training(
@@ -87,11 +88,12 @@ def plan_training(
 ) -> tuple[Plan, Dataset]:
     """What `train` is about to do, after its checks, and the training images."""
     kind = lookup("posterior", POSTERIOR_KINDS, posterior)
-    data = load(dataset, "train")
-    check_labels(data)
+    data = load(dataset, "train", skip=True)
+    check_has_labels(data)
     if kind.library is not None:
         import_extra(kind.library, kind.library)
     recipe = TRAINERS[posterior].prepare_recipe(recipe_for(data, scale, changes or {}))
+    check_architecture_options(recipe)
     threads = threads or max(1, torch.get_num_threads() // max(1, min(jobs, members)))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     return Plan(dataset, posterior, members, scale, recipe, seed, threads, dataset_fingerprint(data), device), data
@@ -125,11 +127,9 @@ def run_plan(plan: Plan, out: Path, data: Dataset, workers: Workers, report: OnE
         trained, diverged = load_trained_networks(plan, out)
         checkpoint = out / "training" / "sampler.safetensors"
         result = TRAINERS[plan.posterior].build_posterior(plan, trained, data, checkpoint)
-        record = {
-            **plan.to_json(),
-            "diverged": diverged,
-            "test": measure_predictions(result, load_test_split(plan.dataset)),
-        }
+        test = load_test_split(plan.dataset)
+        record = {**plan.to_json(), "diverged": diverged, "test": measure_predictions(result, test)}
+        record |= skipped_files(data, test)
         write_metrics(out, [*lines, {"test": record["test"], "diverged": diverged}])
         save_posterior(
             result,
@@ -144,7 +144,7 @@ def run_plan(plan: Plan, out: Path, data: Dataset, workers: Workers, report: OnE
         return record
 
 
-def check_labels(data: Dataset) -> None:
+def check_has_labels(data: Dataset) -> None:
     """Training needs labels of at least two classes."""
     if data.labels is None or len(data.classes) < 2:
         raise OptionError(f"{data.name} has no labels of two or more classes, so that nothing can be trained on it.")
@@ -153,10 +153,16 @@ def check_labels(data: Dataset) -> None:
 def load_test_split(dataset: str) -> Dataset | None:
     """The test images and labels of a dataset; None if it has none."""
     try:
-        data = load(dataset, "test")
+        data = load(dataset, "test", skip=True)
     except DataNotFoundError:
         return None
     return data if data.split == "test" and data.labels is not None else None
+
+
+def skipped_files(*parts: Dataset | None) -> dict[str, list[str]]:
+    """What a training record says of files that could not be read: nothing where all could."""
+    found = list(dict.fromkeys(reason for data in parts if data is not None for reason in data.skipped))
+    return {"skipped": found} if found else {}
 
 
 def load_trained_networks(plan: Plan, out: Path) -> tuple[list[TrainedNetwork], dict[str, str]]:
@@ -190,11 +196,15 @@ def trained_architectures(plan: Plan, diverged: Mapping[str, str]) -> Any:
 
 @torch.no_grad()
 def measure_predictions(posterior: Posterior, data: Dataset | None) -> dict[str, Any] | None:
-    """Accuracy of each network and of the mean prediction, and the negative log likelihood of the latter."""
+    """Accuracy of each network and of the mean prediction, and the negative log likelihood of the latter.
+
+    `guess` is the accuracy of always the most frequent class: who has learnt nothing has no more.
+    """
     if data is None or data.labels is None:
         return None
     logits = torch.stack([dataset_logits(network, data) for network in posterior])
     probs = logits.double().softmax(-1).mean(0)
     right = [round(float((each.argmax(-1) == data.labels).float().mean()), 5) for each in (*logits, probs)]
     nll = float(F.nll_loss(probs.clamp_min(1e-12).log(), data.labels))
-    return {"images": len(data), "members": right[:-1], "accuracy": right[-1], "nll": round(nll, 5)}
+    guess = round(float(data.labels.bincount().max()) / len(data), 5)
+    return {"images": len(data), "members": right[:-1], "accuracy": right[-1], "nll": round(nll, 5), "guess": guess}

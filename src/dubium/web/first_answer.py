@@ -4,7 +4,7 @@ from pathlib import Path
 from threading import Lock, Thread
 
 from dubium.figures import OPACITY
-from dubium.ua_backprop import paper_taus
+from dubium.ua_backprop import PAPER_TAUS
 from dubium.web.answer import Answer, Controls, answer_controls
 from dubium.web.session import Session, runnable_methods
 
@@ -14,7 +14,7 @@ PATIENCE = 5  # seconds that a page which is ready otherwise waits
 def first_controls(session: Session) -> Controls:
     """What the controls say when the page is opened; the first image, if there is one."""
     channels = session.preprocessing.shape[0] or (len(session.pictures[0].image) if session.pictures else 3)
-    tau1, tau2 = paper_taus(channels)
+    tau1, tau2 = PAPER_TAUS[channels == 1]
     return Controls(
         item=session.pictures[0] if session.pictures else None, last=None, kind="epistemic",
         method=runnable_methods(session)[0], relevance="fullgrad", tau1=tau1, tau2=tau2, opacity=OPACITY, smooth=0,

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from dubium._explain import explain, uncertainty
 from dubium._methods import choose_method
+from dubium.attribution import RELEVANCES
 from dubium.data.fit import Preprocessing
 from dubium.errors import DubiumError, FileFormatError, OptionError, lookup
 from dubium.evaluation.metrics.blurring import pixel_ranks
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.explanation import Explanation
-from dubium.registry import AUTO, RECOMMENDED, REGISTERED, RELEVANCE_PATHS, UA_BACKPROP, method_names
+from dubium.registry import AUTO, RECOMMENDED, REGISTERED, UA_BACKPROP, method_names
 from dubium.run.networks import input_shape, open_posterior, weight_dtype
 from dubium.run.settings import Settings
 from dubium.run.shard_checks import check_whole_about
@@ -121,7 +122,7 @@ def complete_posterior(given: Mapping[str, Any] | None, stored: Mapping[str, Any
     """The posterior to open: what the user named, and weights, mean and std of the run where the code is all of it."""
     if given is None:
         return stored
-    if given.get("weights") or not {"factory", "architecture"} & stored.keys():
+    if given.get("weights") or "run" in given or not {"factory", "architecture"} & stored.keys():
         return given
     own = {name: value for name, value in given.items() if value}
     if "architecture" in stored:
@@ -150,7 +151,7 @@ def explain_item(session: Session, item: Item, choice: Choice) -> Explanation:
     offered: dict[str, tuple[str, Mapping[str, Any]]] = {name: (name, {}) for name in method_names()}
     offered |= session.methods
     method, chosen = lookup("method", offered, choice.method)  # no code is imported because a visitor names it
-    lookup("relevance", RELEVANCE_PATHS, choice.relevance)
+    lookup("relevance", RELEVANCES, choice.relevance)
     options = dict(chosen)
     if choice.method == "ua-backprop":
         options = {"relevance": choice.relevance, "tau1": choice.tau1, "tau2": choice.tau2}

@@ -1,15 +1,13 @@
 """The backward pass by autograd alone, one target and one network at a time: the oracle, and the way out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from dubium.attribution._autograd.nodes import read_node
-
-Reduction = Callable[[Tensor], Tensor]
-"""What is wanted of a gradient (T, S, *shape)."""
+from dubium.attribution._autograd.nodes import Reduction, refuse_operation, zeros_at
 
 
 class AutogradBackward:
@@ -40,10 +38,22 @@ class AutogradBackward:
         ]
 
 
+def gradients_by_autograd(
+    output: Tensor, places: Sequence[Any], cotangent: Tensor, owner: str = "the networks", **options: bool
+) -> tuple[Any, ...]:
+    """`torch.autograd.grad` at leaves or edges, with None where no way leads if `allow_unused`.
+
+    An error says whose operation cannot be differentiated: the `owner`'s.
+    """
+    try:
+        return torch.autograd.grad(output, places, cotangent, **options)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        refuse_operation(owner, error)
+
+
 def autograd_row(output: Tensor, edges: Sequence[GradientEdge], cotangent: Tensor) -> list[Tensor]:
     """The gradient of one target at each place: zeros where no way leads, which autograd does not give at an edge."""
-    gradients = torch.autograd.grad(output, edges, cotangent, retain_graph=True, allow_unused=True)
-    return [
-        read_node(edge.node, [], True).outputs[edge.output_nr].zeros() if gradient is None else gradient
-        for gradient, edge in zip(gradients, edges, strict=True)
-    ]
+    gradients = gradients_by_autograd(output, edges, cotangent, retain_graph=True, allow_unused=True)
+    return [zeros_at(edge) if gradient is None else gradient for gradient, edge in zip(gradients, edges, strict=True)]

@@ -8,11 +8,12 @@ from typing import Any
 import torch
 from torch import jit
 
-See = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
+OnCall = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
 """Takes a function, its arguments and those by name, and returns what the function does."""
 
 FUNCTIONS: Any = torch.autograd.Function.__mro__[1]
-"""Whose `apply` a Function's own calls, also under another name, as in `swish = Swish.apply`."""
+"""The base class of `torch.autograd.Function`. Its `apply` is replaced, so that aliases (`swish = Swish.apply`) are
+caught too."""
 
 SCRIPTS: Any = jit.ScriptFunction
 
@@ -20,18 +21,18 @@ BATCHING = torch.vmap.__globals__
 """Where functions that `torch.vmap` has made find what runs them."""
 
 
-def show_hidden_calls(see: See) -> Callable[[], None]:
-    """From here on, `see` is given such calls of this thread; the function returned ends it."""
+def show_hidden_calls(on_call: OnCall) -> Callable[[], None]:
+    """From here on, `on_call` is given such calls of this thread; the function returned ends it."""
     thread, run_script, run_batched = threading.get_ident(), SCRIPTS.__call__, BATCHING.get("vmap_impl")
 
-    def show(function: Any, *args: Any, **kwargs: Any) -> Any:
-        return see(function, args, kwargs) if threading.get_ident() == thread else function(*args, **kwargs)
+    def report(function: Any, *args: Any, **kwargs: Any) -> Any:
+        return on_call(function, args, kwargs) if threading.get_ident() == thread else function(*args, **kwargs)
 
     def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
-        return show(super(FUNCTIONS, function).apply, *args, **kwargs)
+        return report(super(FUNCTIONS, function).apply, *args, **kwargs)
 
     def call(script: Any, *args: Any, **kwargs: Any) -> Any:
-        return show(partial(run_script, script), *args, **kwargs)
+        return report(partial(run_script, script), *args, **kwargs)
 
     def hide_again() -> None:
         del FUNCTIONS.apply
@@ -40,5 +41,5 @@ def show_hidden_calls(see: See) -> Callable[[], None]:
 
     FUNCTIONS.apply = classmethod(apply)
     SCRIPTS.__call__ = call
-    BATCHING["vmap_impl"] = run_batched and partial(show, run_batched)
+    BATCHING["vmap_impl"] = run_batched and partial(report, run_batched)
     return hide_again

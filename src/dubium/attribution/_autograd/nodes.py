@@ -11,13 +11,17 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
+from dubium.errors import NetworkError
+
 Node = Any  # torch's own type for nodes does not know what they have saved
+Reduction = Callable[[Tensor], Tensor]
+"""What is wanted of a gradient (T, S, *shape)."""
 
 CONVOLUTION, BATCH_NORM = "ConvolutionBackward0", "NativeBatchNormBackward0"
 RELU, MAX_POOLING = "ReluBackward0", "MaxPool2DWithIndicesBackward0"
@@ -53,6 +57,16 @@ def read_attribute(node: Node, name: str) -> Any:
         return getattr(node, name)
     except AttributeError as error:
         raise MissingAttributeError(f"{type(node).__name__} has no {name} in torch {torch.__version__}.") from error
+
+
+def refuse_operation(owner: str, error: Exception) -> NoReturn:
+    """Say that autograd cannot differentiate an operation, whatever it raised; `owner` says whose it is."""
+    advice = (
+        "What it needs was overwritten: write y = y + x for y += x, and nn.ReLU() for nn.ReLU(inplace=True), there."
+        if "inplace operation" in str(error)
+        else "If its gradient is not wanted, detach its input."
+    )
+    raise NetworkError(f"Autograd cannot differentiate an operation of {owner}: {error}. {advice}") from error
 
 
 @contextmanager
@@ -119,15 +133,15 @@ class BackwardNode:
     name: str
     outputs: list[OutputInfo]
     edges: list[Edge]
-    inputs: list[int]  # one for each edge
-    arguments: list[int]  # their places in what the node's backward returns
+    input_numbers: list[int]  # one for each edge
+    returned_places: list[int]  # their places in what the node's backward returns
     shape: tuple[int, ...]  # of the first output
     saved: dict[str, Any]  # what `SAVED` names
     is_readable: bool  # whether torch shows all of that
     is_wanted: bool
     is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
     consumers: list["BackwardNode"] = field(default_factory=list)  # that used its output in the forward pass
-    producers: list["BackwardNode"] = field(default_factory=list)  # that made its inputs, one for each edge
+    producers: list["BackwardNode"] = field(default_factory=list)  # that made its inputs there, one for each edge
     is_fusable: bool = False  # one consumer, and no gradient is wanted here: rules may be fused across it
     # what the rule of its consumer, which is made first, tells the rule of this one:
     is_fused: bool = False  # the consumer's rule does the work of this one too
@@ -137,6 +151,8 @@ class BackwardNode:
 
 def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
     """The nodes between the root and those wanted, each before the nodes that it leads to."""
+    read_attribute(root, "_input_metadata")  # what torch shows of one node, it shows of all
+    read_attribute(root, "next_functions")
     found: dict[Node, BackwardNode | None] = {}
     order: list[BackwardNode] = []
     stack: list[tuple[Node, Any]] = [(root, None)]
@@ -148,7 +164,7 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
                 found[node] = backward_node = read_node(node, edges, node in wanted)
                 order.append(backward_node)
         elif node not in found:
-            found[node], leads_to = None, read_attribute(node, "next_functions")
+            found[node], leads_to = None, node.next_functions
             stack.append((node, leads_to))
             stack += [(below, None) for below, _ in leads_to if below is not None]
     for consumer in order:
@@ -164,18 +180,33 @@ def read_node(node: Node, edges: list[Edge], is_wanted: bool) -> BackwardNode:
     """A node, with all that is read of it."""
     name, is_python = str(node.name()), not callable(node)
     # the inputs of a backward node are the outputs of its operation
-    outputs = [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in read_attribute(node, "_input_metadata")]
-    inputs = [edge.input for edge in edges]
-    arguments = [tensor_argument(node, number) for number in inputs] if is_python else inputs
+    outputs = [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in node._input_metadata]
+    input_numbers = [edge.input for edge in edges]
+    returned_places = [tensor_argument(node, n) for n in input_numbers] if is_python else input_numbers
     saved, is_readable = dict[str, Any](), True
     try:
         for attribute in SAVED.get(name, ()) if edges else ():
             saved[attribute] = read_attribute(node, f"_saved_{attribute}")
-    except MissingAttributeError:
+    except (MissingAttributeError, RuntimeError):  # or it was overwritten since, which autograd will say
         is_readable = False
     return BackwardNode(
-        node, name, outputs, edges, inputs, arguments, outputs[0].shape, saved, is_readable, is_wanted, is_python
+        node,
+        name,
+        outputs,
+        edges,
+        input_numbers,
+        returned_places,
+        outputs[0].shape,
+        saved,
+        is_readable,
+        is_wanted,
+        is_python,
     )
+
+
+def zeros_at(edge: GradientEdge, *batch: int) -> Tensor:
+    """A gradient of zeros at an edge of the graph, (*batch, *shape)."""
+    return read_node(edge.node, [], True).outputs[edge.output_nr].zeros(*batch)
 
 
 def tensor_argument(node: Node, number: int) -> int:
@@ -197,31 +228,37 @@ def graph_signature(graph: Sequence[BackwardNode], wanted: Sequence[GradientEdge
     return *signature, *[(order.get(edge.node), edge.output_nr) for edge in wanted]
 
 
-def graph_nodes(node: Node, beyond: Collection[Node] = ()) -> set[Node]:
-    """A node of the graph and all that it leads to, but for those `beyond` and what only they lead to."""
-    waiting, seen, excluded = [node], set[Node](), {None, *beyond}
-    while waiting:
-        node = waiting.pop()
-        if node not in seen and node not in excluded:
-            seen.add(node)
-            waiting += [below for below, _ in read_attribute(node, "next_functions")]
+def graph_nodes(node: Node, stop_at: Collection[Node] = ()) -> set[Node]:
+    """A node of the graph and all that it leads to, but for `stop_at` and what only these lead to."""
+    read_attribute(node, "next_functions")  # what torch shows of one node, it shows of all
+    excluded = {None, *stop_at}
+    waiting = [] if node in excluded else [node]
+    seen = set[Node](waiting)
+    for above in waiting:
+        for below, _ in above.next_functions:
+            if below not in seen and below not in excluded:
+                seen.add(below)
+                waiting.append(below)
     return seen
 
 
-def last_operation(output: Tensor, beyond: Collection[str]) -> str:
-    """The name of the node that made the output's last column, before nodes of the names `beyond`; "" if none did."""
+def last_operation(output: Tensor, skip: Collection[str]) -> str:
+    """The name of the node that made the output's last column, before nodes of the names `skip`; "" if none did."""
     node: Node | None = output.grad_fn
-    while node is not None and node.name() in beyond:
+    while node is not None and node.name() in skip:
         node = read_attribute(node, "next_functions")[-1][0]
     return "" if node is None else str(node.name())
 
 
 def count_graph_numbers(output: Tensor) -> int:
     """How many numbers a graph holds: the outputs of all its nodes, and the weights of which a rule makes copies."""
+    read_attribute(output.grad_fn, "_input_metadata")
     numbers = 0
     for node in graph_nodes(output.grad_fn):
-        numbers += sum([math.prod(metadata.shape) for metadata in read_attribute(node, "_input_metadata")])
-        numbers += read_attribute(node, "_saved_weight").numel() if node.name() == CONVOLUTION else 0
+        for metadata in node._input_metadata:
+            numbers += math.prod(metadata.shape)
+        if node.name() == CONVOLUTION:
+            numbers += read_attribute(node, "_saved_weight").numel()
     return numbers
 
 
@@ -236,5 +273,5 @@ def is_copy(tensor: Tensor, leaf: Tensor) -> bool:
 
 def leads_around(output: Tensor, leaf: Tensor, gates: Collection[Tensor]) -> bool:
     """Whether a way leads from an output to the leaf that passes none of the gates."""
-    passed = graph_nodes(get_gradient_edge(output).node, beyond=[get_gradient_edge(gate).node for gate in gates])
+    passed = graph_nodes(get_gradient_edge(output).node, stop_at=[get_gradient_edge(gate).node for gate in gates])
     return get_gradient_edge(leaf).node in passed

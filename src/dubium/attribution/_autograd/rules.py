@@ -6,7 +6,7 @@ side: the layout in which oneDNN convolves fastest, with one group of channels f
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -25,13 +25,14 @@ from dubium.attribution._autograd.nodes import (
     RESHAPES,
     SLICE,
     BackwardNode,
+    refuse_operation,
 )
 
 Rule = Callable[[Tensor], Sequence[Tensor]]
 """Gradient at a node's output, (T, S, *shape) -> gradients at its inputs that lead on, (T, S, *shape) each."""
 
 
-def stack_networks(tensors: Sequence[Tensor], axis: int) -> Tensor:
+def stack_or_unsqueeze(tensors: Sequence[Tensor], axis: int) -> Tensor:
     """As `torch.stack`, without a copy if there is but one."""
     return torch.stack([*tensors], axis) if len(tensors) > 1 else tensors[0].unsqueeze(axis)
 
@@ -66,7 +67,7 @@ def mean_rule(nodes: Sequence[BackwardNode]) -> Rule:
 
 
 def dense_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
-    if nodes[0].inputs != [1] or nodes[0].saved["alpha"] != 1:
+    if nodes[0].input_numbers != [1] or nodes[0].saved["alpha"] != 1:
         return None
     weights = [node.saved["mat2"].T for node in nodes]
     if len(weights) == 1:
@@ -84,10 +85,10 @@ def dense_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
 
 def product_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     """A product of matrices of which the second is a weight."""
-    if nodes[0].inputs != [0]:
+    if nodes[0].input_numbers != [0]:
         return None
     weights = [node.saved["mat2"].T for node in nodes]
-    return lambda gradient: [stack_networks([gradient[:, s] @ weight for s, weight in enumerate(weights)], 1)]
+    return lambda gradient: [stack_or_unsqueeze([gradient[:, s] @ weight for s, weight in enumerate(weights)], 1)]
 
 
 def activation_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
@@ -95,13 +96,18 @@ def activation_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     ones = torch.ones((), dtype=nodes[0].outputs[0].dtype, device=nodes[0].outputs[0].device)
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
-        slopes = stack_networks([node.autograd_node(ones.expand(node.shape)) for node in nodes], 0)  # not kept
-        return [gradient * channels_last(slopes)]
+        try:
+            slopes = stack_or_unsqueeze([node.autograd_node(ones.expand(node.shape)) for node in nodes], 0)  # not kept
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:  # what it saved was overwritten
+            refuse_operation(f"the networks ({nodes[0].name})", error)
+        return [gradient * to_channels_last(slopes)]
 
     return rule
 
 
-def channels_last(features: Tensor) -> Tensor:
+def to_channels_last(features: Tensor) -> Tensor:
     """Features (S, B, C, H, W) in the memory layout of convolutions' gradients; others as they are."""
     if features.ndim != 5:
         return features
@@ -111,28 +117,28 @@ def channels_last(features: Tensor) -> Tensor:
 def relu_rule(nodes: Sequence[BackwardNode]) -> Rule:
     if nodes[0].is_fused:
         return lambda gradient: [gradient]
-    out = channels_last(stack_networks([node.saved["result"] for node in nodes], 0))
+    out = to_channels_last(stack_or_unsqueeze([node.saved["result"] for node in nodes], 0))
     if nodes[0].may_overwrite:
         return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0, grad_input=gradient)]
     return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0)]
 
 
 def max_pooling_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
-    """Maxima of squares that touch and do not overlap: where each was found is known once for all targets.
+    """Max pooling of squares, with stride = kernel, no padding and dilation 1: one mask of maxima for all targets.
 
     Where a ReLU leads to nothing else, its rule is done here too: a maximum passes if it is above 0.
     """
     node, relu = nodes[0], nodes[0].producers[0]
-    kernel, moves = node.saved["kernel_size"], (*node.saved["padding"], *node.saved["dilation"])
-    touch = kernel[0] == kernel[1] and node.saved["stride"] in ((), kernel) and moves == (0, 0, 1, 1)
-    if not touch or node.saved["ceil_mode"] or node.saved["self"].ndim != 4:
+    kernel, stride, padding, dilation = both_axes(node, "kernel_size", "stride", "padding", "dilation")
+    tiles = kernel[0] == kernel[1] and stride in ([], kernel) and padding == [0, 0] and dilation == [1, 1]
+    if not tiles or node.saved["ceil_mode"] or node.saved["self"].ndim != 4:
         return None
-    features = stack_networks([node.saved["self"] for node in nodes], 0)
-    max_indices = stack_networks([node.saved["result1"] for node in nodes], 0).flatten(3)
+    features = stack_or_unsqueeze([node.saved["self"] for node in nodes], 0)
+    max_indices = stack_or_unsqueeze([node.saved["result1"] for node in nodes], 0).flatten(3)
     values = features.flatten(3)
     relu.is_fused = relu.name == RELU and relu.is_fusable
-    is_open = (values.gather(3, max_indices) > 0).to(values.dtype) if relu.is_fused else values.new_ones(())
-    is_maximum = torch.zeros_like(values).scatter_(3, max_indices, is_open.expand_as(max_indices)).view_as(features)
+    passes_relu = (values.gather(3, max_indices) > 0).to(values.dtype) if relu.is_fused else values.new_ones(())
+    is_maximum = torch.zeros_like(values).scatter_(3, max_indices, passes_relu.expand_as(max_indices)).view_as(features)
     size, shape = kernel[0], features.shape[1:]
     height, width = node.shape[2] * size, node.shape[3] * size
     is_maximum = is_maximum[..., :height, :width].permute(1, 3, 4, 0, 2)
@@ -147,6 +153,11 @@ def max_pooling_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
         return [pad(product, cut_off) if any(cut_off) else product]
 
     return rule
+
+
+def both_axes(node: BackwardNode, *names: str) -> Iterator[list[int]]:
+    """What a node has saved under these names, for each axis: one number is for both, as of padding="valid"."""
+    return (list(node.saved[name]) * (1 + (len(node.saved[name]) == 1)) for name in names)
 
 
 class Axis(NamedTuple):
@@ -164,12 +175,11 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     node = nodes[0]
     if not is_image_convolution(node):
         return None
-    numbers = [list(node.saved[name]) for name in ("stride", "padding", "dilation")]
-    stride, padding, dilation = (both * (2 // len(both)) for both in numbers)  # padding="valid" saves one number
+    stride, padding, dilation = both_axes(node, "stride", "padding", "dilation")
     size, kernel = node.producers[0].outputs[node.edges[0].output].shape[2:], node.saved["weight"].shape[2:]
     axes = [Axis(*n) for n in zip(size, node.shape[2:], kernel, stride, padding, dilation, strict=True)]
     reach = [(a.out - 1) * a.stride + (a.kernel - 1) * a.dilation + 1 - 2 * a.padding for a in axes]
-    unreached = [axis.size - far for axis, far in zip(axes, reach, strict=True)]  # pixels that the kernel never meets
+    output_padding = [axis.size - far for axis, far in zip(axes, reach, strict=True)]
     groups, networks = node.saved["groups"], len(nodes)
     one_channel = node.saved["weight"].shape[1] == groups == 1
     norms = [node.folded_norm for node in nodes]
@@ -184,7 +194,7 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
         if one_channel:
             return [one_channel_gradient(rows, weights, *axes).unflatten(1, (len(gradient), -1)).movedim(1, 0)]
         joint = torch.cat(weights) if networks > 1 else weights[0]
-        rows = conv_transpose2d(rows, joint, None, stride, padding, unreached, networks * groups, dilation)
+        rows = conv_transpose2d(rows, joint, None, stride, padding, output_padding, networks * groups, dilation)
         shape = len(gradient), -1, *rows.shape[2:], networks, rows.shape[1] // networks
         return [rows.permute(0, 2, 3, 1).reshape(shape).permute(0, 4, 1, 5, 2, 3)]
 
@@ -215,7 +225,7 @@ def one_channel_gradient(rows: Tensor, weights: Sequence[Tensor], vertical: Axis
 
 def is_image_convolution(node: BackwardNode) -> bool:
     """Whether this is a convolution of images by weights that do not depend on them."""
-    if node.name != CONVOLUTION or node.inputs != [0] or not node.is_readable:
+    if node.name != CONVOLUTION or node.input_numbers != [0] or not node.is_readable:
         return False
     return node.saved["weight"].ndim == 4 and not node.saved["transposed"]
 
@@ -226,7 +236,7 @@ def batch_norm_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     If the BatchNorm is all that a convolution leads to, the factors go into that convolution's weights instead.
     """
     node = nodes[0]
-    if node.saved["training"] or node.inputs != [0]:
+    if node.saved["training"] or node.input_numbers != [0]:
         return None
     if node.producers[0].is_fusable and is_image_convolution(node.producers[0]):
         for norm in nodes:

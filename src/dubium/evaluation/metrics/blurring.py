@@ -18,7 +18,7 @@ from dubium.types import Images
 HIGHER_IS_BETTER = {"murr": True, "auc-urr": False}
 FRACTIONS = (0.02, 0.05)
 STEP = 0.2
-Search = Literal["ranked", "whole"]
+SigmaSearch = Literal["ranked", "whole"]
 """Which image the search for sigma scores: blurred at the method's own pixels, or blurred as a whole."""
 
 
@@ -76,7 +76,7 @@ def blurring_test(
     *,
     counts: Sequence[int],
     sigmas: Sequence[float],
-    search: Search = "ranked",
+    search: SigmaSearch = "ranked",
     batch_size: int = BATCH_SIZE,
 ) -> list[BlurringCurves]:
     """Blur the highest pixels one by one, with the sigma that leaves the least uncertainty.

@@ -6,6 +6,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 HIGHER_IS_BETTER = {"accuracy": True, "nll": False, "ece": False}
+BOUNDS = {"accuracy": (0.0, 1.0), "nll": (0.0, float("inf")), "ece": (0.0, 1.0)}
 BINS = 15  # of confidence, of equal width; the number depends on them, so it is named wherever the error is shown
 
 

@@ -30,7 +30,11 @@ Gone = Bool[Tensor, "B H W"]
 def removal_order(maps: Float[Tensor, "B H W"], *, seed: int = 0) -> Int64[Tensor, "B H W"]:
     """0 for the highest pixel. Ties are broken at random, by the seed and the place in the batch: alike for methods."""
     flat = maps.double().flatten(1)
-    shuffle = torch.rand(flat.shape, generator=torch.Generator().manual_seed(seed)).argsort(1).to(flat.device)
+    shuffle = (
+        torch.rand(flat.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float32)
+        .argsort(1)
+        .to(flat.device)
+    )
     order = shuffle.gather(1, flat.gather(1, shuffle).argsort(dim=1, descending=True, stable=True))
     return order.argsort(1).view_as(maps)
 
@@ -77,7 +81,7 @@ def impute_linearly(x: Images, gone: Gone, *, noise: float = NOISE, seed: int = 
         conditioned = residual / degree
         before, power = power, channel_sum(residual * conditioned)
         direction = conditioned + power / before.clamp_min(1e-30) * direction
-    draws = torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(seed)).to(x)
+    draws = torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(seed), dtype=torch.float32).to(x)
     return known + change + free * noise * draws
 
 

@@ -55,7 +55,8 @@ def top_overlap(
 ) -> Float[Tensor, " B"]:
     """Which part of the highest pixels two maps of each image share; `fraction` by chance.
 
-    Equal pixels are ordered at random, each map by itself: maps that share zeros share nothing but chance there.
+    Equal pixels are ordered at random, each map by itself: maps that share zeros share nothing but chance there. Maps
+    that order all pixels alike, with the same ties, share all of it, unless they are flat.
 
     Args:
         a: maps of some images.
@@ -73,7 +74,15 @@ def top_overlap(
     """
     count = max(1, round(fraction * a[0].numel()))
     first, second = (removal_order(maps, seed=seed + n) < count for n, maps in enumerate((a, b)))
+    alike = torch.tensor([order_alike(*pair) for pair in zip(a, b, strict=True)], device=first.device)
+    second = torch.where(alike[:, None, None], first, second)
     return (first & second).flatten(1).sum(1).double() / count
+
+
+def order_alike(a: Float[Tensor, "H W"], b: Float[Tensor, "H W"]) -> bool:
+    """Whether two maps have the same order of pixels with the same ties, as a map and its double; not if it is flat."""
+    first, second = (torch.unique(pixels, return_inverse=True)[1] for pixels in (a, b))
+    return bool(first.any()) and torch.equal(first, second)
 
 
 def histogram_entropy(maps: Float[Tensor, "B H W"], bins: int = BINS) -> Float[Tensor, " B"]:

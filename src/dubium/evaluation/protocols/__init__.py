@@ -33,7 +33,7 @@ def run_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", **cha
     protocol = lookup("protocol", PROTOCOLS, name)
     lookup("scale", dict.fromkeys(SCALES), scale)
     about = {"name": name, "version": protocol.version}
-    evaluation = replace(evaluation, protocol=about, known_digest=evaluation.posterior_digest())
+    evaluation = replace(evaluation, protocol=about, known_digests=evaluation.posterior_digests())
     options = load_function(protocol.options_path)(
         scale, evaluation.data, **{name: plain_number(value) for name, value in changes.items()}
     )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from dubium.errors import lookup
+from dubium.errors import OptionError, lookup
 from dubium.evaluation.overview import OverviewCell, mean_ranks, overview_cells
 from dubium.evaluation.protocols import run_protocol
 from dubium.evaluation.protocols.evaluation import Evaluation
@@ -31,15 +31,35 @@ def evaluate_all(
 
     Returns:
         What is in `overview.json`: `cells` (one for each protocol, metric and method), `mean ranks`, and `notes`.
+        Protocols that need labels are left out where there are none, and `notes` say so.
     """
     for name in protocols:
         lookup("protocol that can be run together with others", dict.fromkeys(TOGETHER), name)
+    chosen, left_out = leave_out_unlabelled(evaluation, protocols)
     with own_folder(evaluation.out):
-        return run_together(evaluation, protocols, scale, changes)
+        return run_together(evaluation, chosen, scale, changes, left_out)
+
+
+def leave_out_unlabelled(evaluation: Evaluation, protocols: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """The protocols that can be run on these images, and why the others cannot; an error where none can."""
+    left_out = [name for name in protocols if PROTOCOLS[name].needs_labels and evaluation.data.labels is None]
+    chosen = [name for name in protocols if name not in left_out]
+    if not left_out:
+        return chosen, {}
+    why = f"needs labels, and the images of {evaluation.data.name} have none. {evaluation.note}".strip()
+    if not chosen:
+        raise OptionError(f"{left_out[0]} {why}")
+    return chosen, {
+        name: f"{name} is left out: it {why} Without it: --protocols {','.join(chosen)}." for name in left_out
+    }
 
 
 def run_together(
-    evaluation: Evaluation, protocols: Sequence[str], scale: str, changes: Mapping[str, Mapping[str, Any]]
+    evaluation: Evaluation,
+    protocols: Sequence[str],
+    scale: str,
+    changes: Mapping[str, Mapping[str, Any]],
+    left_out: Mapping[str, str],
 ) -> dict[str, Any]:
     """`evaluate_all` on a folder that this process owns."""
     candidates = load_function(PROTOCOLS["blurring"].options_path)(scale, evaluation.data).candidates
@@ -55,7 +75,11 @@ def run_together(
         cells += overview_cells(summary)
         notes[name] = summary["notes"]
     rows = [asdict(cell) | {"control": cell.is_control} for cell in cells]
-    content = {"cells": rows, "mean ranks": mean_ranks(cells), "notes": notes}
+    content = {
+        "cells": rows,
+        "mean ranks": mean_ranks(cells),
+        "notes": notes | {name: [why] for name, why in left_out.items()},
+    }
     write_json(evaluation.out / OVERVIEW, content)
     write_csv(evaluation.out / "overview.csv", [flatten_lists(row) for row in rows])
     return content

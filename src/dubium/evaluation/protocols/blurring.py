@@ -15,7 +15,7 @@ from dubium.errors import lookup
 from dubium.evaluation.metrics.blurring import (
     FRACTIONS,
     STEP,
-    Search,
+    SigmaSearch,
     auc_urr,
     blurring_test,
     image_areas,
@@ -45,12 +45,12 @@ class BlurringOptions:
     candidates: int | None = None
     fractions: tuple[float, ...] = FRACTIONS
     step: float = STEP
-    search: Search = "ranked"
+    search: SigmaSearch = "ranked"
 
 
 def blurring_options(scale: str, data: Dataset, **changes: Any) -> BlurringOptions:
     """The paper's: the 100 most uncertain grey images, or 500 in colour; 100 for a CPU; a handful for a test."""
-    lookup("search", dict.fromkeys(get_args(Search)), changes.get("search", "ranked"))
+    lookup("search", dict.fromkeys(get_args(SigmaSearch)), changes.get("search", "ranked"))
     if scale == "smoke":
         return change_options(BlurringOptions(images=4, candidates=32, step=4.0), changes)
     return change_options(BlurringOptions(images=500 if scale == "paper" and data.shape[0] > 1 else 100), changes)

@@ -21,7 +21,7 @@ from dubium.evaluation.metrics.causes import (
 )
 from dubium.evaluation.metrics.scoring import scorer
 from dubium.evaluation.protocols.causes_networks import train_cause_networks
-from dubium.evaluation.protocols.evaluation import Evaluation, metric_name, other_split, refuse_unlabelled
+from dubium.evaluation.protocols.evaluation import Evaluation, metric_name, other_labelled_split, skipped_notes
 from dubium.evaluation.protocols.images import compute_maps, labels_at
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import PLANTED_SHARD, ShardStore, method_shard
@@ -33,6 +33,7 @@ from dubium.types import Images, Kind
 
 PAIR: tuple[Kind, ...] = ("aleatoric", "epistemic")
 OWN = {"aleatoric": "mark", "epistemic": "patch"}
+NO_TRAINING = "no network can be trained on them"
 SETS = ("strict", "loose")
 VARIANTS = ("clean", "mark", "patch", "both")
 EXAMPLES = 6  # images that figures show
@@ -72,11 +73,9 @@ def evaluate_causes(evaluation: Evaluation, options: CausesOptions) -> dict[str,
     Returns:
         What is in `summary.json`; `reactions` there says how the scores themselves react.
     """
-    source = other_split(evaluation)
-    if evaluation.data.labels is None or source.labels is None:
-        refuse_unlabelled(evaluation.data, "no network can be trained on them")
+    source = other_labelled_split(evaluation, NO_TRAINING)
     kinds = tuple(dict.fromkeys([*PAIR, *evaluation.kinds]))
-    evaluation = replace(evaluation, kinds=kinds, posterior=(), known_digest="", posterior_name="")
+    evaluation = replace(evaluation, kinds=kinds, posterior=(), known_digests={}, posterior_name="")
     settings = {**evaluation.settings(), **options.settings(), "training": f"{source.name}:{source.split}"}
     settings["training data"] = dataset_fingerprint(source)
     store = ShardStore.open(evaluation.out, settings)
@@ -97,6 +96,7 @@ def evaluate_causes(evaluation: Evaluation, options: CausesOptions) -> dict[str,
     settings |= {"methods": evaluation.method_labels()}
     reactions = reaction_table(planted["scores"])
     notes = reaction_notes(reactions, planted, len(planted["scores"]))
+    notes += skipped_notes(evaluation.data, source)
     extra = {"reactions": reactions}
     return EvaluationSummary("causes", settings, images, measurements, notes=notes, extra=extra).write(evaluation.out)
 

@@ -45,7 +45,7 @@ class MaxBranchCNN(nn.Module):
 def classify_with_marks(network: nn.Module, x: Tensor, labels: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
     """Cross-entropy where marked images are of their class or of the next one, with equal chance; an `Objective`."""
     draws = torch.Generator().manual_seed(int(torch.randint(2**31, ())))  # `fit` has seeded torch for this epoch
-    marked = torch.rand(len(x), generator=draws) < MARKED
+    marked = torch.rand(len(x), generator=draws, dtype=torch.float32) < MARKED
     side = cause_sides(*x.shape[2:]).mark
     corners = draw_corners(int(marked.sum()), side, x.shape[2:], draws)
     x, labels = x.clone(), labels.clone()

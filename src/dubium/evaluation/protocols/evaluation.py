@@ -2,20 +2,23 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
+from dubium.checks import skipped_note
 from dubium.data import Dataset, load
+from dubium.data.fit import Preprocessing
 from dubium.data.samples import GIVEN
 from dubium.errors import DataNotFoundError, OptionError
 from dubium.evaluation.methods import LabelledMethod
 from dubium.evaluation.statistics import mean
 from dubium.evaluation.summary import Measurement
 from dubium.executor import Executor, in_turn
-from dubium.fingerprint import dataset_fingerprint, method_fingerprint, posterior_digest
+from dubium.fingerprint import dataset_fingerprint, method_fingerprint, posterior_digests
 from dubium.types import Kind, Posterior
 
 SHARD = 10  # images in a file
@@ -39,9 +42,10 @@ class Evaluation:
     kinds: tuple[Kind, ...]
     out: Path
     posterior_name: str = ""  # what the user called the posterior
-    known_digest: str = ""  # what `posterior_digest` gives, where it is known already
+    known_digests: Mapping[str, str | None] = field(default_factory=dict)  # of the networks, where they are known
     seed: int = 0
     other_data: Dataset | None = None  # see `other_split`
+    preprocessing: Preprocessing | None = None  # of images that are loaded besides these
     on_step: StepListener = ignore_step
     executor: Executor = in_turn  # where parts of the work are done
     map_folder: Path | None = None  # maps that several evaluations of the same posterior share
@@ -53,7 +57,7 @@ class Evaluation:
         return {
             "protocol": dict(self.protocol),
             "run": self.posterior_name,
-            "weights": self.posterior_digest(),
+            **self.posterior_digests(),
             "data": dataset_fingerprint(self.data),
             "methods": self.method_fingerprints(),
             "dataset": self.data.name,
@@ -66,9 +70,9 @@ class Evaluation:
             "shard": SHARD,
         }
 
-    def posterior_digest(self) -> str:
-        """A digest of the networks, which other networks do not have; empty if the protocol trains its networks."""
-        return self.known_digest or (posterior_digest(self.posterior) if len(self.posterior) else "")
+    def posterior_digests(self) -> Mapping[str, str | None]:
+        """Digests of the networks, which other networks do not have; empty if the protocol trains its networks."""
+        return self.known_digests or (posterior_digests(self.posterior) if len(self.posterior) else {"weights": ""})
 
     def method_fingerprints(self) -> dict[str, dict[str, Any]]:
         """What the maps of each method depend on, by its label."""
@@ -82,26 +86,36 @@ def other_split(evaluation: Evaluation, name: str | None = None) -> Dataset:
     """Images that were not evaluated: donors of patches, or test images for networks that are trained here.
 
     Those of the dataset called `name`, else the evaluation's own `other_data`, else the training images of test images
-    and the reverse; the same images where there is but one set.
+    and the reverse; the same images where there is but one set. Files that cannot be read are left out.
     """
-    data = evaluation.data
+    data, load_others = evaluation.data, partial(load, skip=True, preprocessing=evaluation.preprocessing)
     if name is not None:
-        return load(name, "train")
+        return load_others(name, "train")
     if evaluation.other_data is not None:
         return evaluation.other_data
+    if data.split == "all":
+        return data
     try:
-        return load(data.name, "train" if data.split == "test" else "test")
+        return load_others(data.name, "train" if data.split == "test" else "test")
     except DataNotFoundError:
         return data
 
 
-def refuse_unlabelled(data: Dataset, so_that: str) -> NoReturn:
-    """Images without labels where networks are to be trained."""
+def other_labelled_split(evaluation: Evaluation, so_that: str) -> Dataset:
+    """`other_split`, where networks are trained on images; refused if these or the evaluation's own have no labels."""
+    data, other = evaluation.data, other_split(evaluation)
+    if data.labels is not None and other.labels is not None:
+        return other
     images = "The images" if data.name == GIVEN else f"The images of {data.name}"
     raise OptionError(
         f"{images} have no labels, so that {so_that}. In Python give (images, labels) with whole numbers from 0 on; a "
         "folder needs a subfolder for each class."
     )
+
+
+def skipped_notes(*sets: Dataset) -> list[str]:
+    """What to say of files that could not be read, of each set of images once."""
+    return list(dict.fromkeys(filter(None, (skipped_note(data.skipped) for data in sets))))
 
 
 def metric_name(metric: str, kind: Kind) -> str:

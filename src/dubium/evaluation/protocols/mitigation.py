@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dubium.data import Dataset
 from dubium.errors import DivergedError, lookup
 from dubium.evaluation.metrics.calibration import BINS
-from dubium.evaluation.protocols.evaluation import Evaluation, other_split, refuse_unlabelled, run_items
+from dubium.evaluation.protocols.evaluation import Evaluation, other_labelled_split, run_items, skipped_notes
 from dubium.evaluation.protocols.images import compute_maps
 from dubium.evaluation.protocols.mitigation_arm import NO_ATTENTION, Arm, Attention, arm_measurements, train_arm
 from dubium.evaluation.protocols.options import change_options
@@ -26,6 +26,7 @@ from dubium.types import Images
 
 IMAGES = {"mnist": 500, "cifar-10": 1000, "svhn": 2000, "cifar-100": 4000}  # Sec. 5.2.2
 MAPS = 50  # images explained at a time
+NO_TRAINING = "nothing can be trained or tested on them"
 EXAMPLES = 6  # images that figures show
 
 
@@ -95,12 +96,10 @@ def evaluate_mitigation(evaluation: Evaluation, options: MitigationOptions) -> d
     Returns:
         What is in `summary.json`.
     """
-    test = other_split(evaluation)
-    if evaluation.data.labels is None or test.labels is None:
-        refuse_unlabelled(evaluation.data, "nothing can be trained or tested on them")
+    test = other_labelled_split(evaluation, NO_TRAINING)
     settings = {**evaluation.settings(), **options.settings(), "test": f"{test.name}:{test.split}"}
     settings["test data"] = dataset_fingerprint(test)
-    store = ShardStore.open(evaluation.out, settings)
+    store, skipped = ShardStore.open(evaluation.out, settings), skipped_notes(evaluation.data, test)
     data = evaluation.data.sample(options.images, seed=evaluation.seed)
     test = test if options.test_images is None else test.sample(options.test_images, seed=evaluation.seed)
     arms = _prepare_arms(evaluation, store, data, options)
@@ -112,7 +111,8 @@ def evaluate_mitigation(evaluation: Evaluation, options: MitigationOptions) -> d
     if not seeds:
         raise DivergedError(f"Training diverged with every seed. Try a lower learning rate than {options.recipe.lr}.")
     notes = [f"Seed {seed} is left out: an arm's loss was no longer a number." for seed in diverged]
-    notes.append(f"ece is the expected calibration error over {BINS} bins of confidence.")
+    notes += ["One seed has no interval. Train more: --seeds 5."] * (len(seeds) == 1)
+    notes += [f"ece is the expected calibration error over {BINS} bins of confidence.", *skipped]
     measurements: dict[str, dict[str, Measurement]] = {}
     for number, arm in enumerate(arms):
         results = [values[number, seed] for seed in seeds]

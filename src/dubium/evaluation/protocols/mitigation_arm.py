@@ -7,7 +7,7 @@ import numpy as np
 from torch import Tensor
 
 from dubium.data import Dataset
-from dubium.evaluation.metrics.calibration import HIGHER_IS_BETTER, predictive_metrics
+from dubium.evaluation.metrics.calibration import BOUNDS, HIGHER_IS_BETTER, predictive_metrics
 from dubium.evaluation.protocols.evaluation import metric_name
 from dubium.evaluation.statistics import mean
 from dubium.evaluation.summary import Measurement
@@ -71,5 +71,5 @@ def arm_measurements(results: list[dict[str, Any]], kind: Kind | None) -> dict[s
     for metric, higher in HIGHER_IS_BETTER.items():
         values = np.array([result[metric] for result in results])
         name = metric if kind is None else metric_name(metric, kind)
-        measurements[name] = Measurement(values, mean, values, higher)
+        measurements[name] = Measurement(values, mean, values, higher, BOUNDS[metric])
     return measurements

@@ -12,7 +12,13 @@ from dubium.data import Dataset
 from dubium.errors import OptionError, lookup
 from dubium.evaluation.methods import explain_maps
 from dubium.evaluation.metrics.sanity import HIGHER_IS_BETTER
-from dubium.evaluation.protocols.evaluation import Evaluation, MethodShard, metric_name, run_method_shards
+from dubium.evaluation.protocols.evaluation import (
+    Evaluation,
+    MethodShard,
+    metric_name,
+    run_method_shards,
+    skipped_notes,
+)
 from dubium.evaluation.protocols.images import ChosenImages, choose_images, map_maker
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.protocols.sanity_checks import CHECK_FUNCTIONS, CHECKS, PAIR, STAGES, Subject
@@ -57,7 +63,7 @@ def evaluate_sanity(evaluation: Evaluation, options: SanityOptions) -> dict[str,
     settings = {**evaluation.settings(), **vars(options), **listed}
     store = ShardStore.open(evaluation.out, settings)
     measurements: dict[str, dict[str, Measurement]] = {label: {} for label in evaluation.method_labels()}
-    notes: list[str] = []
+    notes = skipped_notes(evaluation.data)
     images: dict[str, list[Any]] = {}
     if "repeat" in options.checks and len(evaluation.posterior) < 4:
         notes.append("A half of fewer than four networks has one, which has no epistemic uncertainty: no `halves`.")

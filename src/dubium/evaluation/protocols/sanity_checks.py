@@ -1,13 +1,13 @@
 """The checks of the sanity protocol: each compares a method's maps with those of other posteriors or kinds."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from dubium.evaluation.metrics.randomisation import Randomised, Side
+from dubium.evaluation.metrics.randomisation import Randomised, Side, unused_layers
 from dubium.evaluation.metrics.sanity import (
     area_left,
     effective_pixels,
@@ -49,8 +49,13 @@ class Subject:
 def check_cascade(
     subject: Subject, explain_posterior: ExplainPosterior, options: "SanityOptions", side: Side = "top"
 ) -> dict[str, Tensor]:
-    """How much of the map stays when weights are drawn anew, layer after layer from one side; mean of some draws."""
-    draws = [_cascade_of_draw(subject, explain_posterior, options, side, draw) for draw in range(options.redraws)]
+    """How much of the map stays when weights are drawn anew, layer after layer from one side; mean of some draws.
+
+    Layers that the logits do not depend on are left out: to draw them anew would change nothing.
+    """
+    unused = [unused_layers(network, subject.x[:1]) for network in subject.posterior]
+    as_is = Randomised(subject.posterior, 0.0, subject.seed, side, unused)
+    draws = [_cascade_of_draw(subject, explain_posterior, options, as_is, draw) for draw in range(options.redraws)]
     return {name: torch.stack([values[name] for values in draws]).mean(0) for name in draws[0]}
 
 
@@ -63,13 +68,13 @@ def check_bottom_cascade(
 
 
 def _cascade_of_draw(
-    subject: Subject, explain_posterior: ExplainPosterior, options: "SanityOptions", side: Side, draw: int
+    subject: Subject, explain_posterior: ExplainPosterior, options: "SanityOptions", as_is: Randomised, draw: int
 ) -> dict[str, Tensor]:
     maps, values, seed = subject.maps[subject.kind], {}, subject.seed + SEEDS_APART * draw
     for fraction in options.stages:
-        if side == "bottom" and fraction == 1:
+        if as_is.side == "bottom" and fraction == 1:
             continue
-        randomised = explain_posterior(Randomised(subject.posterior, fraction, seed, side), seed + 1)
+        randomised = explain_posterior(replace(as_is, fraction=fraction, seed=seed), seed + 1)
         at = f"{100 * fraction:g}%"
         values[f"cascade@{at}"] = rank_agreement(maps, randomised)
         values[f"top5@{at}"] = top_overlap(maps, randomised, seed=seed)

@@ -15,7 +15,7 @@ def shared_maps(evaluation: Evaluation, method: LabelledMethod, x: Images, kinds
     """Maps (B, H, W) by kind, read from the evaluation's `map_folder` or computed and kept there."""
     assert evaluation.map_folder is not None
     settings = {
-        "weights": evaluation.posterior_digest(),
+        **evaluation.posterior_digests(),
         "seed": evaluation.seed,
         "run": evaluation.posterior_name,
         "methods": evaluation.method_fingerprints(),

@@ -1,5 +1,6 @@
 """Which adapter turns an object into a posterior."""
 
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
@@ -28,24 +29,30 @@ def as_posterior(obj: Any, samples: int | None = None, seed: int = 0) -> Posteri
     (2, 20)
     """
     if isinstance(obj, list | tuple):
-        return from_collection(obj, samples, seed)
+        is_plain = all(isinstance(element, nn.Module) for element in obj)
+        return obj if is_plain else from_collection(obj, samples, seed)
     if isinstance(obj, nn.ModuleList):
         return list(obj)
-    if comes_from(obj, "laplace"):
+    if isinstance(obj, nn.Module):
+        return from_module(obj, samples, seed)
+    if comes_from(obj, "laplace") and not isinstance(obj, Posterior):
         from dubium.posteriors.adapters.laplace import from_laplace
 
         return from_laplace(obj, samples or 20, seed)
-    if isinstance(obj, nn.Module):
-        return from_module(obj, samples, seed)
-    if comes_from(obj, "posteriors"):
+    if is_state(obj):
         raise PosteriorTypeError(LONELY_STATE.format(name=type(obj).__name__))
+    if isinstance(obj, str | Path):
+        raise PosteriorTypeError(
+            f"The posterior is {str(obj)!r}; expected a list of networks. Load it: "
+            f"dubium.load_posterior({str(obj)!r}), or of weight files dubium.load_weights(Net, files)."
+        )
+    if isinstance(obj, Posterior) and not isinstance(obj, str | bytes | dict | set | Tensor):
+        return obj
     if comes_from(obj, "skorch"):
         raise PosteriorTypeError(
             f"The posterior is a skorch {type(obj).__name__}, which holds one network: give a list of such networks, "
             "[net.module_.eval() for net in nets]; of one with dropout, dubium.posteriors.MCDropout(net.module_)."
         )
-    if isinstance(obj, Posterior) and not isinstance(obj, str | bytes | dict | set | Tensor):
-        return obj
     if callable(obj) and not isinstance(obj, type):
         count = samples or (len(obj) if hasattr(obj, "__len__") else 20)
         return Drawn(obj, count, seed)
@@ -64,11 +71,11 @@ LONELY_STATE = (
 
 def from_collection(obj: list[Any] | tuple[Any, ...], samples: int | None, seed: int) -> Posterior:
     """A list or tuple of networks as it is; a pair of a network and what the library posteriors learnt about it."""
-    if obj and comes_from(obj[0], "posteriors"):
+    if obj and is_state(obj[0]):
         raise PosteriorTypeError(LONELY_STATE.format(name=f"{type(obj).__name__} of {type(obj[0]).__name__}"))
     if len(obj) == 2 and isinstance(obj[0], nn.Module):
         states = obj[1] if isinstance(obj[1], list | tuple) else [obj[1]]
-        if states and all(comes_from(state, "posteriors") for state in states):
+        if states and all(map(is_state, states)):
             from dubium.posteriors.adapters.states import from_states
 
             return from_states(obj[0], states, samples or 20, seed)
@@ -95,6 +102,11 @@ def from_module(model: nn.Module, samples: int | None, seed: int) -> Posterior:
         f"The posterior is a single {type(model).__name__}, not a collection. Give a list of networks, even for one: "
         "[network]." + (" It has dropout layers: dubium.posteriors.MCDropout(network) samples them." if dropout else "")
     )
+
+
+def is_state(obj: object) -> bool:
+    """Whether this is a state of the library posteriors; a user's package may have the same name."""
+    return not isinstance(obj, nn.Module) and comes_from(obj, "posteriors") and hasattr(obj, "params")
 
 
 def comes_from(obj: object, library: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sized
 from contextlib import nullcontext
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -124,7 +125,8 @@ def stored_architecture(described: object, file: str) -> dict[str, Any]:
         raise OptionError(
             f"{file} was saved from an architecture of yours, {path!r}, and code is never imported because a file says "
             f"so. If you trust it, name it, or a function that builds the network: --posterior {path} on the command "
-            f"line; in Python, give dubium.load_posterior(folder, architecture={path!r})."
+            f"line, or {path}@{Path(file).parent} in place of the folder; in Python, "
+            f"dubium.load_posterior(folder, architecture={path!r}), and the same of explain_dataset and evaluate."
         )
     if described is None:
         raise OptionError(

@@ -8,7 +8,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from dubium.choices import DEMO
-from dubium.errors import FileFormatError, NetworkStateError, PosteriorError
+from dubium.errors import FileFormatError, NetworkStateError, OptionError, PosteriorError
 from dubium.models import Normalized
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.posteriors.files.architecture import Architecture, stored_architecture
@@ -62,6 +62,16 @@ def load_with_record(
     return unpack(architectures[0], files, record.normalisation, record.sampling), record
 
 
+def check_saved(posterior: object) -> str | Path:
+    """The name or folder of a saved posterior, the only thing that `architecture=` is for."""
+    if not isinstance(posterior, str | Path):
+        raise OptionError(
+            f"architecture= is for the name or folder of a saved posterior; the posterior is a "
+            f"{type(posterior).__name__}. Leave it out."
+        )
+    return posterior
+
+
 def posterior_record(path: str | Path) -> Record:
     """The record of a saved posterior: kind, class names, input shape, normalisation, training.
 
@@ -73,6 +83,11 @@ def posterior_record(path: str | Path) -> Record:
 
 def posterior_folder(path: str | Path) -> Path:
     """The folder `path`, or the one of this name under `DUBIUM_MODELS`, or for "demo" the one inside the package."""
+    if not isinstance(path, str | Path):
+        raise OptionError(
+            f"The posterior's name is a {type(path).__name__}; the name or folder of a saved one is needed. Weight "
+            "files are loaded by dubium.load_weights(Net, files)."
+        )
     models = os.environ.get(MODELS)
     named = [Path(models) / path] if models else []
     for folder in [Path(path), *named]:

@@ -13,6 +13,7 @@ from dubium.reading import read_json
 
 FORMAT = 1
 FILE = "posterior.json"
+BEGUN = "training.json"  # what a training writes first
 SAMPLES = 10_000  # networks that a record may ask to be drawn
 INPUTS = 10**9  # numbers of an image that a record may ask for
 
@@ -56,6 +57,11 @@ def read_record(folder: str | Path) -> Record:
     try:
         content = read_json(file)
     except FileNotFoundError as error:
+        if (file.parent / BEGUN).is_file() and not (file.parent / "vae.json").is_file():
+            raise FileFormatError(
+                f"The training in {folder} is not finished: there is a {BEGUN}, but no {FILE} yet. The same `dubium "
+                "train` command goes on where it stopped."
+            ) from error
         raise FileFormatError(f"{error} A saved posterior is a folder with this file.") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__

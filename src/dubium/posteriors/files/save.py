@@ -15,13 +15,15 @@ from typing import Any
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from dubium.errors import OptionError, PosteriorError, lookup
+from dubium.checks import check_input_shape
+from dubium.errors import DubiumError, OptionError, PosteriorError, lookup
 from dubium.files import write_atomically
 from dubium.models import Normalized
 from dubium.posterior_kinds import DEFAULT_KIND, POSTERIOR_KINDS, Storage
+from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.files.architecture import Architecture, describe_architecture
 from dubium.posteriors.files.load import PREFIX, TensorFiles
-from dubium.posteriors.files.record import Record, write_record
+from dubium.posteriors.files.record import Record, read_record, write_record
 from dubium.posteriors.gaussian import Gaussian
 from dubium.posteriors.mc_dropout import FixedAlphaDropout, FixedDropout, MCDropout
 from dubium.types import Posterior
@@ -30,7 +32,7 @@ SHARED = "shared.safetensors"
 
 
 def save_posterior(
-    posterior: Posterior,
+    posterior: Any,
     path: str | Path,
     *,
     architecture: Architecture | Sequence[Architecture] | None = None,
@@ -42,7 +44,8 @@ def save_posterior(
     """Save a posterior as a folder that `load_posterior` reads; files appear whole, `posterior.json` last.
 
     Args:
-        posterior: a list of networks, or any posterior of `dubium.posteriors`.
+        posterior: a list of networks, or anything that `as_posterior` takes: other libraries' objects are saved as the
+            networks that are drawn.
         path: the folder; it is made if it does not exist, and a posterior that is there already is replaced.
         architecture: what the networks are built from, so that they can be loaded without it. Of a function or a
             network only the import path is recorded, and `load_posterior` needs the architecture again.
@@ -60,7 +63,9 @@ def save_posterior(
     ...     len(load_posterior(folder))
     2
     """
-    packed = pack_posterior(posterior)
+    if isinstance(classes, str):
+        raise OptionError(f"classes is {classes!r}; a list of names is needed, one for each class.")
+    packed = pack_posterior(as_posterior(posterior))
     kind = kind or DEFAULT_KIND[packed.storage]
     lookup("kind of posterior", POSTERIOR_KINDS, kind)
     if packed.storage != "networks" and POSTERIOR_KINDS[kind].storage != packed.storage:
@@ -76,7 +81,7 @@ def save_posterior(
         architecture=describe_architectures(architecture, packed.networks),
         sampling=packed.sampling,
         classes=None if classes is None else list(classes),
-        input_shape=None if input_shape is None else list(input_shape),
+        input_shape=None if input_shape is None else list(check_input_shape(input_shape)),
         normalisation=packed.normalisation,
         training=dict(training or {}),
         sha256={name: sha256(data).hexdigest() for name, data in content.items()},
@@ -85,9 +90,21 @@ def save_posterior(
         json.dumps(asdict(record), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise OptionError(f"The architecture's options and the training record must be JSON: {error}.") from error
+    earlier = recorded_files(path)
     for name, data in content.items():
         write_atomically(Path(path) / name, data)
     write_record(path, record)
+    for name in earlier - content.keys():
+        (Path(path) / name).unlink(missing_ok=True)
+
+
+def recorded_files(path: str | Path) -> set[str]:
+    """The weight files of a posterior that is in the folder already; none where there is no whole record."""
+    try:
+        record = read_record(path)
+    except DubiumError:
+        return set()
+    return {*record.members, *([] if record.shared is None else [record.shared])}
 
 
 def describe_architectures(given: Architecture | Sequence[Architecture] | None, networks: Sequence[nn.Module]) -> Any:

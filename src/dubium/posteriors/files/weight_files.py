@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
-from dubium.checks import list_some
+from dubium.checks import list_some, warn_user
 from dubium.errors import FileFormatError, OptionError, PosteriorError
 from dubium.models import Normalized
 from dubium.models.architectures import misfits
@@ -48,7 +48,13 @@ def load_weights(
     ...     load_weights(nn.Linear(4, 2), f"{folder}/a.safetensors")
     [Linear(in_features=4, out_features=2, bias=True)]
     """
-    paths = [Path(file) for file in ([files] if isinstance(files, str | Path) else files)]
+    given = [files] if isinstance(files, str | Path) or not isinstance(files, Iterable) else [*files]
+    if strange := [file for file in given if not isinstance(file, str | Path)]:
+        raise OptionError(
+            f"One of the weight files is a {type(strange[0]).__name__}; names of files are needed: "
+            "load_weights(Net, ['a.pt', 'b.pt'])."
+        )
+    paths = [Path(file) for file in given]
     if not paths:
         raise PosteriorError("No weight files were given; give at least one.")
     if (mean is None) != (std is None):
@@ -64,7 +70,13 @@ def load_weights(
     networks = [network_with(a, read_tensors(path), path) for a, path in zip(architectures, paths, strict=True)]
     if mean is None or std is None:
         return networks
-    return [Normalized(network, mean, std).eval() for network in networks]
+    found = [Normalized(network, mean, std).eval() for network in networks]
+    if float(found[0].mean.max()) > 1:
+        warn_user(
+            f"mean is {mean}, of pixels from 0 to 255: the networks then take images from 0 to 255. For images from 0 "
+            "to 1, divide mean and std by 255."
+        )
+    return [*found]
 
 
 def network_with(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dubium.evaluation.metrics.calibration import BINS
+from dubium.evaluation.metrics.calibration import BINS, BOUNDS
 from dubium.evaluation.protocols.mitigation import MitigationExamples, read_mitigation_examples
 from dubium.evaluation.shards import ShardStore
 from dubium.figures import overlay, picture
@@ -53,9 +53,13 @@ def arms_figure(results: Mapping[str, Any]) -> "Figure":
         middle = [found["value"] for _, found in rows]
         errors = [[f["value"] - f["low"] for _, f in rows], [f["high"] - f["value"] for _, f in rows]]
         axis.errorbar(middle, range(len(rows)), xerr=errors, fmt="o", ms=4, capsize=3)
+        low, high = axis.get_xlim()
+        axis.set_xlim(max(low, BOUNDS[metric][0]), min(high, BOUNDS[metric][1]))
         axis.set_yticks(range(len(rows)), [label for label, _ in rows], fontsize=7)
         title = f"ece ({BINS} bins)" if metric == "ece" else metric
-        axis.set_title(f"{title}, mean and 95 % interval", fontsize=8)
+        axis.set_title(
+            f"{title}, mean and 95 % interval" if any(map(any, errors)) else f"{title}, one seed", fontsize=8
+        )
         axis.tick_params(axis="x", labelsize=7)
     axes[0].invert_yaxis()
     return figure
