@@ -53,8 +53,14 @@ def page(address):
         page.asked = []
         page.on("request", lambda request: page.asked.append(request.url))
         page.goto(address)
-        page.wait_for_selector("#completeness", timeout=PATIENCE)
+        wait_until_ready(page)
         yield page
+
+
+def wait_until_ready(page):
+    """Until the answer that the page asks for by itself is there, too; it makes the downloads ready."""
+    page.wait_for_selector("#completeness", timeout=PATIENCE)
+    playwright.expect(page.locator("#png")).to_be_enabled(timeout=PATIENCE)
 
 
 def shown(page):
@@ -122,7 +128,7 @@ def test_it_looks_like_the_report_light_and_dark(page):
     for scheme, paper, card in zip(("light", "dark"), papers, cards, strict=True):
         page.emulate_media(color_scheme=scheme)
         page.reload()
-        page.wait_for_selector("#completeness", timeout=PATIENCE)
+        wait_until_ready(page)
         read = "e => getComputedStyle(e).backgroundColor"
         assert page.eval_on_selector("body", read) == as_rgb(paper)
         assert page.eval_on_selector("#view .du", read) == as_rgb(card)
@@ -153,7 +159,7 @@ def test_fingers_find_what_can_be_touched(page):
     browser = page.context.browser
     phone = browser.new_page(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     phone.goto(page.url)
-    phone.wait_for_selector("#completeness", timeout=PATIENCE)
+    wait_until_ready(phone)
     for kind in ("button", "input[type=range]", "input[type=number]"):
         visible = phone.locator(f"{kind}:visible")
         visible.nth(3).wait_for(timeout=PATIENCE)  # the controls are drawn after the result
@@ -210,7 +216,7 @@ def test_an_upload_of_another_size_is_explained_at_its_own(page, tmp_path):
 
 def test_rubbish_is_refused_in_the_page(page, tmp_path):
     page.reload()
-    page.wait_for_selector("#completeness", timeout=PATIENCE)
+    wait_until_ready(page)
     (tmp_path / "rubbish.png").write_bytes(b"no image at all")
     page.locator("#upload input[type=file]").set_input_files(tmp_path / "rubbish.png")
     alert = page.get_by_role("alert")

@@ -142,6 +142,13 @@ def test_messages_are_text_not_markup():
     assert alert("") == ""
 
 
+def test_a_refused_upload_is_said_again_with_the_answer(out, tmp_path):
+    """The answer about the first image may come between the refusal and this answer, and takes the message away."""
+    session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
+    refused = replace(first_controls(session), message=alert("rubbish.png is no image"))
+    assert answer_controls(session, tmp_path, refused) == Answer(None, refused.message, "", "", "", "", "")
+
+
 def test_visitors_at_the_same_time_get_what_they_would_get_alone(out):
     session = s.open_posterior_session({"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")})
     choices = [s.Choice(), s.Choice(relevance="grad-cam"), s.Choice(method="fullgrad")]

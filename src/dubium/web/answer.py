@@ -90,7 +90,7 @@ def answer_controls(session: Session, folder: Path, controls: Controls) -> Answe
     """
     item, last = controls.item, controls.last
     if controls.message:
-        return message_alone()  # of the image before, which is not what was asked for
+        return message_alone(controls.message)  # again: an answer about another image may have taken it away meanwhile
     if item is None:  # never chosen, or so long ago that it is forgotten
         return message_alone(alert("Pick or upload an image first."))
     try:
@@ -117,7 +117,7 @@ def explain_beside(session: Session, item: Item, choice: Choice, last: Shown | N
     return {method: explain_item(session, item, Choice(method))}
 
 
-def message_alone(message: str | None = None) -> Answer:
+def message_alone(message: str) -> Answer:
     """A message alone: no result of anything else stays under it."""
     return Answer(None, message, "", "", "", "", "")
 

@@ -72,10 +72,9 @@ def build_explorer(session: Session, folder: Path) -> Any:
                 components |= add_results(gr, session, first.controls, shown)
         answer = connect_events(gr, session, folder, components, turn)
         if session.pictures:
-            remembered = [components["item"], components["last"]]
-            page.load(lambda: (first.controls.item, first.wait().last), None, remembered, show_progress="hidden").then(
-                **answer
-            )
+            item = page.load(lambda: first.controls.item, None, components["item"], show_progress="hidden")
+            last = item.then(lambda: first.wait().last, None, components["last"], show_progress="hidden")
+            last.then(**answer)
     return page
 
 
