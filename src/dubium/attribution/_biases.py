@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -75,6 +76,8 @@ class RecordedBiases:
 
     def add_known(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """A hook after layers whose bias is a parameter, or follows from some, or is none."""
+        if not torch.is_grad_enabled():  # a pass that is made for a check: its outputs are on no path to the logits
+            return
         with disable_torch_function():
             if not isinstance(layer, CHANNEL_LAYERS):
                 if not isinstance(layer, Normalise):

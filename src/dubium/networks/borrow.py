@@ -222,9 +222,7 @@ class BorrowedNetworks:
     first_passes: FirstPasses
     must_copy: bool = False
     frozen: list[ref[nn.Parameter]] = field(default_factory=list)
-    gradient_hooks: list[tuple[ref[nn.Module], dict[str, Any]]] = field(
-        default_factory=list
-    )  # called_with off meanwhile
+    gradient_hooks: list[tuple[ref[nn.Module], dict[str, Any]]] = field(default_factory=list)  # taken off meanwhile
     unwrapped: dict[int, tuple[int, ref[nn.Module]]] = field(default_factory=dict)  # by id, networks given as they are
 
     def __len__(self) -> int:
