@@ -194,6 +194,11 @@ def test_results_are_not_put_among_the_images(here):
     assert {path.name for path in (here / "photos").iterdir()} == {"0", "2"}
 
 
+def test_results_may_be_in_a_folder_that_is_called_like_a_dataset(here):
+    assert "4 explained" in say("explain", "demo", "--dataset", "demo", "--top", "4", "--out", "demo")
+    assert (here / "demo" / "index.html").exists()
+
+
 def test_a_split_of_a_file_in_this_folder_is_no_module(here):
     images = np.zeros((2, 8, 8, 3), np.uint8)
     np.savez(here / "few.npz", test_images=images, train_images=np.repeat(images, 2, 0))

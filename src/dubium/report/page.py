@@ -29,6 +29,7 @@ from dubium.types import KINDS
 
 FILE = "index.html"
 GALLERY = 200  # cards on a page
+FEW = 20  # cards that come before the plots; more of them come after
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 KINDS_HTML = (
     "<p>Uncertainty is measured in nats; total = aleatoric + epistemic.</p><ul>"
@@ -112,15 +113,20 @@ def run_page(
                     f"The results in {results.folder} are damaged at image {row.id}: {error}"
                 ) from error
     title = title or f"What makes it unsure: {images_title(settings)}"
-    body = [
-        page_header(title, lead_text(results, explained, summary, methods), headline_facts(summary, skipped)),
-        "<main>",
-        skipped_warning(skipped) if skipped else "",
+    images = gallery_section(
+        [cards[rank] for rank in sorted(cards)], explained, full_bar, ranking, smooth_words(smooth)
+    )
+    counted = [
         '<h2 id="summary">All images</h2>',
         f'<div class="plots">{"".join(summary_panels(summary, mean, name))}</div>',
         what_to_do_section(results, name),
         causes_section(results, ranking, name, ranks) if explained >= ENOUGH else "",
-        gallery_section([cards[rank] for rank in sorted(cards)], explained, full_bar, ranking, smooth_words(smooth)),
+    ]
+    body = [
+        page_header(title, lead_text(results, explained, summary, methods), headline_facts(summary, skipped)),
+        "<main>",
+        skipped_warning(skipped) if skipped else "",
+        *([images, *counted] if len(cards) <= FEW else [*counted, images]),
         '<h2 id="made">How it was made</h2>',
         KINDS_HTML,
         f"<p>{KINDS_ALIKE}</p>" if set(methods) == {UA_BACKPROP} else "",

@@ -16,6 +16,7 @@ from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import check_shard, open_shard, read_about, read_rows
 from dubium.run.signed import FOLDER as SIGNED
 from dubium.run.signed import signed_shard
+from dubium.run.sources import dataset_folder
 from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, open_results
 from dubium.run.work import Work
 
@@ -49,8 +50,11 @@ def explain_dataset(
     if Path(out).exists() and not Path(out).is_dir():
         raise OptionError(f"{out} is a file; give a folder for the results.")
     images = work.settings.images
-    named = [*images.get("files", ()), *([images["dataset"]] if "dataset" in images else ())]  # which may be paths
-    if Path(out).resolve() in [Path(name).resolve() for name in named]:
+    folders = [
+        *map(Path, images.get("files", ())),
+        dataset_folder(images["dataset"])[0] if "dataset" in images else None,
+    ]
+    if Path(out).resolve() in [folder.resolve() for folder in folders if folder is not None]:
         raise OptionError(f"{out} is the folder of the images; give another one for the results.")
     with own_folder(out):
         claim = claim_folder(Path(out), work, fresh)
