@@ -122,3 +122,23 @@ def test_two_classes_of_one_name_are_told_apart_by_their_numbers():
         dubium.explain(ensemble(small_cnn), images(1), pair=("crane", "dog"), class_names=names)
     found = dubium.explain(ensemble(small_cnn), images(1), method="grad", pair=(2, 3), class_names=names)
     assert found.class_names == ("crane", "dog")
+
+
+class Squeezed(nn.Module):
+    """Of one image, it returns logits without the axis of the batch."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Conv2d(1, 4, 12)
+
+    def forward(self, x):
+        return self.layer(x).squeeze()
+
+
+@pytest.mark.parametrize("choice", [{"pair": (0, 1)}, {"output": "logits"}, {"output": lambda output: output}])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_network_that_squeezes_its_batch_is_taken_whatever_is_asked_of_its_output(count, choice):
+    networks = [Squeezed().eval() for _ in range(2)]
+    plain = [nn.Sequential(network.layer, nn.Flatten()).eval() for network in networks]
+    found, expected = (dubium.explain(each, images(count), method="grad", **choice) for each in (networks, plain))
+    torch.testing.assert_close(found.maps["total"], expected.maps["total"])

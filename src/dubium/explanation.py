@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dubium.checks import refuse_other_suffix
+from dubium.checks import count_text, refuse_other_suffix
 from dubium.errors import DataNotFoundError, FileFormatError, OptionError
 from dubium.shares import class_shares
 from dubium.tensor_files import read_tensor_file, write_tensors
@@ -52,7 +52,8 @@ class Explanation:
         samples, images, classes = self.members.shape
         maps = f"maps of {', '.join(self.maps)}" if self.maps else "no maps"
         known = pair_words(self) or f"{classes} classes"
-        return f"Explanation({self.method}: {images} images, {samples} networks, {known}, {maps})"
+        counts = f"{count_text(images, 'image')}, {count_text(samples, 'network')}"
+        return f"Explanation({self.method}: {counts}, {known}, {maps})"
 
     def save(self, path: Path | str) -> None:
         """Write everything to one safetensors file, whole or not at all; a name of another kind of file is refused."""

@@ -102,3 +102,38 @@ def test_hooks_on_gradients_are_not_called_and_are_handed_back(method):
 def test_a_function_that_overwrites_its_input_is_complete():
     network = randomised(TwoLayers(ReluInPlace.apply), 0).double()
     assert dubium.fullgrad_completeness(network, images(2, size=8).double()).max() < 1e-10
+
+
+class Spectrum(nn.Module):
+    """A dense layer of complex weights, as a layer, as a product of matrices, or as a sum of products."""
+
+    def __init__(self, way):
+        super().__init__()
+        self.dense = nn.Linear(64, 8, bias=way == "layer with bias", dtype=torch.complex128)
+        self.head, self.way = nn.Linear(8, 3, dtype=torch.float64), way
+
+    def forward(self, x):
+        waves = torch.fft.fft(x.flatten(1))
+        if self.way.startswith("layer"):
+            features = self.dense(waves)
+        elif self.way == "product":
+            features = waves @ self.dense.weight.T
+        else:
+            features = (waves[:, None] * self.dense.weight).sum(-1)
+        return self.head(features.abs())
+
+
+@pytest.mark.parametrize("method", ["ua-backprop", "grad", "auto"])
+@pytest.mark.parametrize("way", ["layer", "layer with bias", "product"])
+def test_complex_weights_have_the_gradients_of_autograd(way, method):
+    torch.manual_seed(0)
+    networks = [Spectrum(way).eval() for _ in range(2)]
+    assert all(network.dense.weight.imag.any() for network in networks)
+    plain = [Spectrum("sum").eval() for _ in networks]
+    for network, other in zip(networks, plain, strict=True):
+        other.load_state_dict(network.state_dict(), strict=False)
+        if way == "layer with bias":
+            nn.init.zeros_(network.dense.bias)
+    x = images(2, size=8).double()
+    found, expected = (dubium.explain(each, x, method=method).maps["total"] for each in (networks, plain))
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-9)

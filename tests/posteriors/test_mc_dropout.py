@@ -2,8 +2,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
 
 import dubium
+from dubium.attribution._budget import images_per_pass
 from dubium.errors import NetworkStateError, PosteriorError
 from dubium.posteriors import MCDropout
 from tests.networks import images, randomised, small_cnn
@@ -274,3 +276,72 @@ def test_a_network_without_dropout_is_refused(network):
 def test_no_samples_are_refused():
     with pytest.raises(PosteriorError, match="samples is 0"):
         MCDropout(nn.Sequential(nn.Dropout(0.5)), 0)
+
+
+class Checkpointed(nn.Module):
+    """Dropout inside of an activation checkpoint: a layer that is called twice, or functions."""
+
+    def __init__(self, reentrant, by_function):
+        super().__init__()
+        self.first, self.head = nn.Conv2d(1, 6, 3), nn.Linear(6 * 36, 3)
+        self.drop, self.reentrant, self.by_function = nn.Dropout(0.5), reentrant, by_function
+
+    def dropped(self, features):
+        return F.dropout(features, 0.5, self.training) if self.by_function else self.drop(features)
+
+    def part(self, features):
+        return self.dropped(features.tanh())
+
+    def forward(self, x):
+        features = self.first(x)
+        for _ in range(2):
+            if self.reentrant is None:
+                features = self.part(features)
+            else:
+                features = checkpoint(self.part, features, use_reentrant=self.reentrant)
+        return self.head(features.flatten(1))
+
+
+@pytest.mark.parametrize("by_function", [False, True])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_does_not_draw_other_masks_in_the_backward_pass(reentrant, by_function):
+    x = images(2, size=8)
+    plain, other = (MCDropout(randomised(Checkpointed(kind, by_function)), 3) for kind in (None, reentrant))
+    for method in ("grad", "auto", "ua-backprop"):
+        expected, found = (dubium.explain(each, x, method=method).maps["epistemic"] for each in (plain, other))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-6)
+    leaves = [x.clone().requires_grad_() for _ in range(2)]
+    for leaf, posterior in zip(leaves, (plain, other), strict=True):
+        next(iter(posterior))(leaf).sum().backward()
+    torch.testing.assert_close(leaves[1].grad, leaves[0].grad)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpoints_work_as_before_outside_of_a_sample(reentrant):
+    next(iter(MCDropout(Checkpointed(reentrant, False), 1)))(images(1, size=8))
+    calls, leaf = [], torch.ones(2, requires_grad=True)
+    checkpoint(lambda x: calls.append(1) or x.exp(), leaf, use_reentrant=reentrant).sum().backward()
+    assert len(calls) == 2  # once more in the backward pass
+    torch.testing.assert_close(leaf.grad, torch.ones(2).exp())
+
+
+def test_functional_dropout_of_features_has_a_bias():
+    """`F.feature_alpha_dropout` adds a constant where it drops, so that FullGrad must not take it for homogeneous."""
+    network = Functional(lambda x, training: F.feature_alpha_dropout(x, 0.5, training))
+    for sample in MCDropout(randomised(network), 4):
+        assert dubium.fullgrad_completeness(sample, torch.rand(2, 1, 3, 3)).max() < 1e-5
+
+
+def test_what_is_tried_to_find_dropout_does_not_count_as_memory():
+    x = torch.rand(2, 1, 64, 64)
+    sizes = [images_per_pass(network, x.repeat(32, 1, 1, 1), None, 2**24) for network in MCDropout(Wide(), 2)]
+    assert sizes[0] == sizes[1]  # the first has found what the second knows
+
+
+class Wide(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.head = nn.Conv2d(1, 16, 3), nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.head(F.dropout(self.first(x), 0.5, self.training).mean((2, 3)))

@@ -24,7 +24,7 @@ HOMOGENEOUS_FUNCTIONS = frozenset(
     (
         "abs adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool2d alias amax amin avg_pool1d avg_pool2d "
         "broadcast_to chunk clone contiguous detach diagonal dropout dropout2d expand expand_as "
-        "feature_alpha_dropout flatten flip float fold gather index_select interpolate leaky_relu leaky_relu_ "
+        "flatten flip float fold gather index_select interpolate leaky_relu leaky_relu_ "
         "max_pool1d max_pool2d mean movedim moveaxis mT narrow neg negative pad permute pixel_shuffle "
         "pixel_unshuffle prelu ravel relu relu_ repeat repeat_interleave reshape reshape_as roll rot90 select "
         "split split_with_sizes squeeze squeeze_ sum swapaxes swapdims t take_along_dim tile to transpose tril "

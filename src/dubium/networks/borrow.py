@@ -9,6 +9,7 @@ from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -39,14 +40,18 @@ from dubium.networks.logits_network import (
     FirstPasses,
     LogitsNetwork,
     LogitsRequest,
+    logits_differ,
 )
 from dubium.networks.outputs import check_output_choice
-from dubium.networks.refusals import refuse_images
+from dubium.networks.refusals import refuse_images, refuse_other_draw
 from dubium.posteriors.adapters import as_posterior
-from dubium.types import Images, Kind, Posterior
+from dubium.types import Images, Kind, Logits, Posterior
 
 GRADIENT_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 """Where torch keeps a module's hooks on gradients."""
+
+REPEATED = 2
+"""Networks that are asked for once more: the first may be fixed, and the others drawn."""
 
 ONE_CALL = threading.RLock()
 """Calls from several threads take turns: hooks and frozen parameters belong to networks that they may share, and
@@ -84,10 +89,8 @@ def borrow_networks(
         borrowed, seen = BorrowedNetworks(networks, is_half, request, FirstPasses(x)), WeakIdKeyDictionary()
         for index, network in enumerate(networks):
             check_network(network, index, original_x, needs_layers=needs_layers)
-            if not isinstance(networks, list | tuple | nn.ModuleList):  # made by code of their own
+            if borrowed.are_made:
                 borrowed.must_copy |= reuses_module(seen, network)
-                if index == 0 and len(x):
-                    borrowed.note_first_logits(network)
         try:
             yield borrowed, x
         except (DubiumError, torch.OutOfMemoryError):
@@ -228,12 +231,18 @@ class BorrowedNetworks:
     def __len__(self) -> int:
         return len(self.posterior)
 
-    def note_first_logits(self, network: nn.Module) -> None:
-        """Keep what network 0 makes of the first image; `FirstPasses` says what for."""
-        x = self.first_passes.images
-        module = copy_network(network, 0).float() if self.is_half_precision else network
-        logits = LogitsNetwork(module, 0, self.request, FirstPasses(x), has_hooks=False).compute_logits(x[:1].clone())
-        self.first_passes.earlier_logits = logits[0]
+    @property
+    def are_made(self) -> bool:
+        """Whether code of the posterior's makes the networks, so that each pass may give others."""
+        return not isinstance(self.posterior, list | tuple | nn.ModuleList)
+
+    def check_repeats(self, logits: Logits) -> None:
+        """Raise an error unless the posterior, asked again, gives networks with these logits; the first two show it."""
+        image = self.first_passes.images[:1]
+        for index, network in islice(enumerate(self), REPEATED) if self.are_made and len(image) else ():
+            again = network(image.clone())
+            if again.shape[1:] != logits.shape[2:] or logits_differ(logits[index, :1], again):
+                refuse_other_draw(index)
 
     def refuse_if_raised(self, error: Exception) -> None:
         """Say which network raised an error, if it was yielded without a wrapper; a `LogitsNetwork` says it itself."""

@@ -21,7 +21,6 @@ from dubium.networks.refusals import (
     refuse_cut_off,
     refuse_images,
     refuse_mixed_images,
-    refuse_other_draw,
     refuse_output,
     refuse_probabilities,
     refuse_random,
@@ -70,7 +69,6 @@ class FirstPasses:
     returns_logits: set[int] = field(default_factory=set)  # indices of networks whose output is the logits already
     structures: set[tuple[object, ...]] = field(default_factory=set)  # module classes of networks that were compared
     node_names: dict[int, set[str]] = field(default_factory=dict)  # autograd's nodes, of one network a structure
-    earlier_logits: Tensor | None = None  # of network 0 and the first image, when the posterior was last asked for it
 
 
 class LogitsNetwork(nn.Module):
@@ -128,13 +126,12 @@ class LogitsNetwork(nn.Module):
         images = x.shape[0]
         try:
             output: Any = self.network(x)
-            if output_choice is None and self.request.pair is None and isinstance(output, Tensor):
-                if images == 1 and output.ndim == 1:  # `squeeze` in the network has taken the batch, too
-                    output = output[None]
-                elif images == 1 and not self.request.log_probs:
-                    self.first_passes.returns_logits.add(self.index)
-            else:
-                output = take_network_logits(output, output_choice, images, self.index)
+            is_plain = output_choice is None and isinstance(output, Tensor)
+            output = output if is_plain else take_network_logits(output, output_choice, images, self.index)
+            if images == 1 and isinstance(output, Tensor) and output.ndim == 1:
+                output = output[None]  # `squeeze` in the network has taken the batch, too
+            elif images == 1 and is_plain and self.request.pair is None and not self.request.log_probs:
+                self.first_passes.returns_logits.add(self.index)
         except (DubiumError, torch.OutOfMemoryError):
             raise
         except NETWORK_EXCEPTIONS as error:
@@ -167,8 +164,6 @@ class LogitsNetwork(nn.Module):
                 self.refuse_if_random(images, logits)
             if is_new and (has_own_code or len(self.first_passes.images) > 1):
                 self.check_neighbours(images, logits)
-            if self.index == 0 and self.first_passes.earlier_logits is not None:
-                self.refuse_if_redrawn(images, logits, self.first_passes.earlier_logits)
             is_sigmoid = self.request.output == SIGMOID and is_new and len(x) and not logits[:, 0].any()
             if is_sigmoid and is_within_unit(logits):
                 check_sigmoid_logit(self.compute_logits, self.first_passes.images, self.index)
@@ -210,13 +205,6 @@ class LogitsNetwork(nn.Module):
         if any(one.numel() and logits_differ(one, other) for one, other in pairs):
             self.refuse_if_random(x, logits)
             refuse_mixed_images(self.index)
-
-    def refuse_if_redrawn(self, x: Tensor, logits: Tensor, earlier: Tensor) -> None:
-        """Whether this is the network that the posterior gave before."""
-        is_first_image = torch.equal(x[:1], self.first_passes.images[:1])
-        if is_first_image and (logits.shape[1:] != earlier.shape or logits_differ(earlier, logits[0])):
-            self.refuse_if_random(x, logits)
-            refuse_other_draw()
 
     def refuse_if_random(self, x: Tensor, logits: Tensor) -> None:
         """Whether the network gives the same logits of x again."""

@@ -88,11 +88,11 @@ def refuse_mixed_images(index: int) -> NoReturn:
     )
 
 
-def refuse_other_draw() -> NoReturn:
+def refuse_other_draw(index: int) -> NoReturn:
     raise PosteriorError(
-        "The posterior gives other networks on every pass: network 0 had other logits for the first image a moment "
-        "ago. Scores would be of one draw and maps of another. Draw the networks once and keep them, list(posterior), "
-        "or give each draw a seed of its own: dubium.posteriors.Drawn(sample, samples=20) does."
+        f"The posterior gives other networks on every pass: network {index} had other logits for the first image a "
+        "moment ago. Scores would be of one draw and maps of another. Draw the networks once and keep them, "
+        "list(posterior), or give each draw a seed of its own: dubium.posteriors.Drawn(sample, samples=20) does."
     )
 
 

@@ -7,6 +7,7 @@ numbers instead of random ones.
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import count
 
@@ -20,6 +21,9 @@ from dubium.posteriors.fixed_noise import Place, TakeMask, replace_noise
 from dubium.posteriors.weights import with_weights
 
 FAST = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)  # in eval mode they may leave out their dropout layers
+
+IS_FINDING_SITES: ContextVar[bool] = ContextVar("is_finding_sites", default=False)
+"""Whether passes run that are made once, to see what a network draws: they do not count as memory that a pass needs."""
 
 IMAGE_AXES = "image_axes"  # of a dropout layer with a fixed mask: the axis of the images at each of its calls
 
@@ -62,7 +66,11 @@ def find_sites(network: nn.Module, x: Tensor) -> Sites:
     out: it stays as it is in eval mode.
     """
     batches = [torch.zeros((images, *x.shape[1:]), dtype=x.dtype, device=x.device) for images in (2, 3)]
-    drawn = [shapes_drawn(network, batch) for batch in batches] if may_drop_out_inside(network) else [{}, {}]
+    token = IS_FINDING_SITES.set(True)
+    try:
+        drawn = [shapes_drawn(network, batch) for batch in batches] if may_drop_out_inside(network) else [{}, {}]
+    finally:
+        IS_FINDING_SITES.reset(token)
     sites: dict[str, dict[Place, NoiseShape]] = {}
     for name, two in drawn[0].items():
         three = drawn[1].get(name, {})

@@ -15,6 +15,7 @@ from torch.nn.modules.dropout import _DropoutNd
 
 from dubium.checks import check_seed
 from dubium.errors import NetworkStateError, PosteriorTypeError
+from dubium.posteriors.checkpoints import without_checkpoints
 from dubium.posteriors.fixed_noise import Place, restore_noise
 from dubium.posteriors.functional_dropout import Sites, find_sites, fix_noise, has_noise, may_drop_out_inside
 from dubium.posteriors.gaussian import check_samples
@@ -101,12 +102,13 @@ class Masked(nn.Module):
         self.eval()
 
     def forward(self, x: Tensor) -> Any:
-        if self.fixed != tuple(x.shape[1:]):
-            self.fix_functions(x)
-        for layer in self.network.modules():
-            if isinstance(layer, FixedDropout):
-                layer.calls = 0
-        return self.network(x)
+        with without_checkpoints():  # their part of the backward pass would have other masks
+            if self.fixed != tuple(x.shape[1:]):
+                self.fix_functions(x)
+            for layer in self.network.modules():
+                if isinstance(layer, FixedDropout):
+                    layer.calls = 0
+            return self.network(x)
 
     def fix_functions(self, x: Tensor) -> None:
         """Fix what functions drop out for images of this shape."""

@@ -69,7 +69,7 @@ def mean_rule(nodes: Sequence[BackwardNode]) -> Rule:
 def dense_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     if nodes[0].input_numbers != [1] or nodes[0].saved["alpha"] != 1:
         return None
-    weights = [node.saved["mat2"].T for node in nodes]
+    weights = [node.saved["mat2"].mH for node in nodes]
     if len(weights) == 1:
         return lambda gradient: [gradient @ weights[0]]
     # rows are few, and MKL gives few rows to one thread: halves of the weights are work for two
@@ -87,7 +87,7 @@ def product_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     """A product of matrices of which the second is a weight."""
     if nodes[0].input_numbers != [0]:
         return None
-    weights = [node.saved["mat2"].T for node in nodes]
+    weights = [node.saved["mat2"].mH for node in nodes]
     return lambda gradient: [stack_or_unsqueeze([gradient[:, s] @ weight for s, weight in enumerate(weights)], 1)]
 
 
