@@ -1,5 +1,7 @@
 """Results of other images, labels, networks, methods or versions are never taken for those that were asked for."""
 
+import contextlib
+import importlib.util
 import json
 import sys
 from dataclasses import replace
@@ -199,6 +201,53 @@ def test_folders_that_did_not_record_attributes_are_continued_where_there_are_no
         match = "did not record network attributes" if is_refused else r"images\.sha256 is"
         with pytest.raises(OptionError, match=match):
             dubium.explain_dataset(networks, x, out, method="grad", top=1)
+
+
+CODE = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    slope = 1.0
+
+    def __init__(self, seed):
+        super().__init__()
+        torch.manual_seed(seed)
+        self.layer = nn.Linear(144, 3)
+
+    def forward(self, x):
+        return self.slope * self.layer(x.flatten(1).relu())
+
+
+def unrelated():
+    return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("edit", "is_same"),
+    [
+        (("relu()", "sigmoid()"), False),
+        (("slope = 1.0", "slope = 2.0"), False),
+        (("return 1", "return 2"), True),
+        (("import torch\n", "import math\nimport torch\n"), True),
+    ],
+)
+def test_folders_are_continued_with_the_same_code_of_the_networks_alone(tmp_path, edit, is_same):
+    x = torch.rand(4, 1, 12, 12)
+    for index, text in enumerate((CODE, CODE.replace(*edit))):
+        (tmp_path / f"code{index}").mkdir()
+        file = tmp_path / f"code{index}" / "edited_code.py"
+        file.write_text(text)
+        spec = importlib.util.spec_from_file_location("edited_code", file)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        networks = [module.Net(seed).eval() for seed in range(2)]
+        with contextlib.nullcontext() if is_same or index == 0 else pytest.raises(OptionError, match="network code is"):
+            dubium.explain_dataset(networks, x, tmp_path / "a", method="grad", top=1)
+        with contextlib.nullcontext() if is_same or index == 0 else pytest.raises(OptionError, match="network code is"):
+            dubium.evaluate(networks, x, ["grad"], "removal", tmp_path / "b", scale="smoke")
 
 
 class TwoHeads(nn.Module):

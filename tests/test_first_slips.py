@@ -27,6 +27,7 @@ from dubium.errors import (
 )
 from dubium.posteriors import MCDropout, as_posterior, sghmc
 from dubium.training import Recipe, log_explanation
+from dubium.web.session import open_posterior_session
 
 CODE = """
 from torch import nn
@@ -196,8 +197,32 @@ def test_labels_of_another_dataset_are_not_used_with_a_word_about_it(networks, x
     with pytest.warns(UserWarning, match="Labels are not used: far has labels up to 9, the networks have 3 classes"):
         results = dubium.explain_dataset(networks, far, tmp_path / "out", method="grad")
     assert [row.label for row in results.rows()] == [None] * 4
+    with pytest.warns(UserWarning, match=r"Give labels that are numbers of these, 0 to 2\.$"):
+        dubium.explain_dataset(networks, far, tmp_path / "again", method="grad")
     with pytest.raises(OptionError, match="Image 3 has the label 9; the networks have 3 classes"):
         dubium.explain_dataset(networks, Labelled(x), tmp_path / "no")
+
+
+def test_an_input_shape_of_two_numbers_is_refused_when_a_posterior_is_saved(networks, here):
+    with pytest.raises(OptionError, match=r"input_shape is \(8, 8\); channels, height and width are needed"):
+        dubium.save_posterior(networks, here / "saved", input_shape=(8, 8))
+
+
+@pytest.mark.parametrize(
+    "command", [("explain", "--out", "o"), ("uncertainty",), ("evaluate", "blurring", "--out", "e")]
+)
+def test_a_function_of_data_that_raises_an_error_is_named(here, command):
+    (here / "raising.py").write_text("def data():\n    raise ValueError('no disk')\n")
+    words = [word for word in command if word not in ("--out", "o", "e")]
+    said = say(*words, "slips:network@a.pt,b.pt", "--dataset", "raising:data", *command[len(words) :], code=2)
+    assert "The dataset raising:data raised ValueError: no disk. A function without arguments is needed" in said
+
+
+def test_an_upload_is_brought_to_the_size_that_all_images_of_the_explorer_have(here, monkeypatch):
+    monkeypatch.syspath_prepend(here)
+    np.savez(here / "few.npz", images=np.zeros((3, 8, 8, 3), np.uint8))
+    session = open_posterior_session({"factory": "slips:network", "weights": ["a.pt", "b.pt"]}, {"dataset": "few.npz"})
+    assert session.preprocessing.network_input(torch.rand(3, 30, 20)).shape == (3, 8, 8)
 
 
 def test_of_an_image_that_cannot_be_read_no_size_is_said(here):

@@ -1,12 +1,13 @@
 """Why is `auto` behind `ua-backprop` where pixels of CIFAR-100 go to the mean? Manipulations on development images.
 
-    python -m benchmarks.auto.why_mean RUN DATASET [SKIP]
+    python -m benchmarks.auto.why_mean RUN DATASET [SKIP [ROW ...]]   # these rows alone, beside those that are kept
 
 The most uncertain development images but for the first SKIP (60 by default: the reason was found on these, so that the
 others confirm it). Each row is symmetric relevance gain with one thing changed: the map, its scatter (smoothed, whole
-blocks, noise added to its ranks, the same map at another place), how a pixel goes (a mask with soft edges: the same
-colour, no dots), or the networks (without the class that images with dots are taken for). Printed and written to
-benchmarks/results/auto_why_mean.json: means with 95 % intervals over images, and differences from another row.
+blocks, noise added to its ranks, the same map at another place), how a pixel goes (a part of the way to the mean; or
+through a mask with soft edges: the same colour, fainter dots), or the networks (without the class that images with dots
+are taken for). Printed and written to benchmarks/results/auto_why_mean.json: means with 95 % intervals over images, and
+differences from another row.
 """
 
 import json
@@ -49,6 +50,7 @@ class Row(NamedTuple):
     base: str = ""
     way: str = "mean"
     edge: float = 0  # sigma of the mask's edges, in pixels
+    part: float = 1  # of the way to the mean
     spared: bool = False  # networks without the class that images with dots are taken for
 
 
@@ -97,6 +99,9 @@ def rows(x: Images, maps: dict[str, Ranking]) -> Iterator[Row]:
     for edge in (1, 0.5):
         yield Row(f"ua-backprop, edge {edge}", ua, edge=edge)
         yield Row(f"auto, edge {edge}", auto, f"ua-backprop, edge {edge}", edge=edge)
+    for part in (0.25, 0.5):
+        yield Row(f"ua-backprop, part {part}", ua, part=part)
+        yield Row(f"auto, part {part}", auto, f"ua-backprop, part {part}", part=part)
     for side in (4, 2):
         yield Row(f"ua-backprop, blocks of {side}", in_blocks(ua, side))
         yield Row(f"auto, blocks of {side}", in_blocks(auto, side), f"ua-backprop, blocks of {side}")
@@ -123,20 +128,21 @@ def curves(uncertainty: Uncertainty, x: Images, row: Row) -> Float[Tensor, "2 B 
     pixels = order[0].numel()
     counts = removal_counts(pixels, REMOVAL_STEPS)
     both = (order, pixels - 1 - order)
-    if row.edge:
-        found = [soft_curves(uncertainty, x, ranks, counts, row.edge) for ranks in both]
+    if row.edge or row.part < 1:
+        found = [soft_curves(uncertainty, x, ranks, counts, row) for ranks in both]
     else:
         found = [removal_curves(uncertainty, x, ranks, row.way, counts) for ranks in both]
     return torch.stack(found) / uncertainty(x)[:, None]
 
 
 def soft_curves(
-    uncertainty: Uncertainty, x: Images, order: Int64[Tensor, "B H W"], counts: Sequence[int], edge: float
+    uncertainty: Uncertainty, x: Images, order: Int64[Tensor, "B H W"], counts: Sequence[int], row: Row
 ) -> Float[Tensor, "B steps"]:
-    """Uncertainty as pixels go to the mean through a blurred mask."""
-    means = x.mean((2, 3), keepdim=True)
-    masks = (smooth((order < count).to(x)[:, None], edge) for count in counts)
-    return torch.stack([uncertainty(x + mask * (means - x)) for mask in masks], 1)
+    """Uncertainty as pixels go a part of the way to the mean, through a mask that may be blurred."""
+    change = row.part * (x.mean((2, 3), keepdim=True) - x)
+    masks = ((order < count).to(x)[:, None] for count in counts)
+    blurred = (smooth(mask, row.edge) if row.edge else mask for mask in masks)
+    return torch.stack([uncertainty(x + mask * change) for mask in blurred], 1)
 
 
 def interval(values: Tensor) -> list[float]:
@@ -160,7 +166,7 @@ def half_gone(posterior: Posterior, x: Images, ranking: Ranking) -> tuple[Tensor
     return classes, summary
 
 
-def judge(run: str, dataset: str, skip: int) -> dict[str, Any]:
+def judge(run: str, dataset: str, skip: int, names: Sequence[str]) -> dict[str, Any]:
     posterior, test = dubium.load_posterior(run), load(dataset, "test")
     uncertainty = scorer(posterior)
     pool = test.batch(split_indices(dataset, len(test), "development"))
@@ -177,10 +183,12 @@ def judge(run: str, dataset: str, skip: int) -> dict[str, Any]:
     gains: dict[str, Tensor] = {}
     found["rows"] = {}
     for row in every:
+        if names and row.name not in names:
+            continue
         most, least = curves(spared if row.spared else uncertainty, x, row)
         gains[row.name] = symmetric_gain(most, least, torch.ones(len(x)))
         result = {"gain": interval(gains[row.name]), "most": float(most.mean()), "least": float(least.mean())}
-        if row.base:
+        if row.base in gains:
             result |= {"less": row.base, "difference": interval(gains[row.name] - gains[row.base])}
         if row.name in ("auto", "ua-backprop"):
             result["curves"] = {"most": most.mean(0).tolist(), "least": least.mean(0).tolist()}
@@ -189,11 +197,14 @@ def judge(run: str, dataset: str, skip: int) -> dict[str, Any]:
     return found
 
 
-def main(run: str, dataset: str, skip: str = str(SKIP)) -> None:
+def main(run: str, dataset: str, skip: str = str(SKIP), *names: str) -> None:
     torch.set_num_threads(1)
-    found = judge(run, dataset, int(skip))
+    found = round_numbers(judge(run, dataset, int(skip), names))
     kept = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
-    kept[f"{run} {dataset} {skip}"] = round_numbers(found)
+    key = f"{run} {dataset} {skip}"
+    if names and key in kept:
+        found["rows"] = kept[key]["rows"] | found["rows"]
+    kept[key] = found
     write_atomically(RESULTS, json.dumps(kept, indent=1) + "\n")
 
 

@@ -140,7 +140,7 @@ def median_margin(logits: Tensor) -> float:
 
 
 def check_is_tensor(output: object) -> None:
-    """Whether a network puts out a tensor, where `output=` cannot choose a part of what it puts out."""
+    """Raise an error unless a network puts out a tensor, where `output=` cannot choose a part of what it puts out."""
     if not isinstance(output, Tensor):
         raise OutputError(
             f"The network puts out a {type(output).__name__}; a tensor of logits (B, K) is needed. Wrap it in a module "
@@ -150,6 +150,10 @@ def check_is_tensor(output: object) -> None:
 
 def check_input_shape(shape: Sequence[int]) -> Sequence[int]:
     """The shape of one image; (H, W, C) is refused where it cannot be (C, H, W)."""
+    if shape and len(shape) != 3:
+        raise OptionError(
+            f"input_shape is {tuple(shape)}; channels, height and width are needed, such as (3, 224, 224)."
+        )
     if len(shape) == 3 and shape[0] > 4 >= shape[2]:
         text = ",".join(map(str, (shape[2], *shape[:2])))
         raise OptionError(
@@ -222,7 +226,7 @@ def check_number(
     whole: bool = False,
     words: Sequence[str] = (),
 ) -> None:
-    """Whether a number is larger than `above`, and `most` at most; or one of some words."""
+    """Raise an error unless a number is larger than `above`, and `most` at most; or one of some words."""
     if isinstance(value, str) and value in words:
         return
     value = plain_number(value)

@@ -2,8 +2,8 @@
 
 `explain`, `evaluate` and `train` keep them in their folders, and refuse a folder whose fingerprints are others.
 
-Not covered: the code that a user's networks or method call in other modules, objects of classes of the user's own that
-a network keeps as attributes, and the versions of libraries.
+Not covered: functions outside of their classes that a user's networks call, the code that a method calls in other
+modules, objects of classes of the user's own that a network keeps as attributes, and the versions of libraries.
 """
 
 import inspect
@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from dubium.data import Dataset
-from dubium.network_attributes import list_attributes, tensor_bytes, tensor_digest
+from dubium.network_attributes import list_attributes, list_code, tensor_bytes, tensor_digest
 from dubium.option_text import split_method
 from dubium.registry import (
     AUTO,
@@ -41,14 +41,17 @@ def dataset_fingerprint(data: Dataset) -> dict[str, Any]:
 
 
 def posterior_digests(posterior: Posterior) -> dict[str, str | None]:
-    """SHA-256 of all networks' weights and descriptions, and of their attributes; None where they have none."""
-    weights, attributes = "", ""
+    """SHA-256 of all networks' weights and descriptions, of their attributes, and of the code of classes that are the
+    user's; None where they have none."""
+    weights, attributes, code = "", "", set[str]()
     for index, network in enumerate(posterior):
         weights += weights_digest(network)
         attributes += "".join(f"{index} {attribute}" for attribute in list_attributes(network))
+        code |= list_code(network)
     return {
         "weights": sha256(weights.encode()).hexdigest(),
         "network attributes": sha256(attributes.encode()).hexdigest() if attributes else None,
+        "network code": sha256("\n".join(sorted(code)).encode()).hexdigest() if code else None,
     }
 
 

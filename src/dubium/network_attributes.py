@@ -1,9 +1,11 @@
-"""What of a network is in none of its parameters, saved buffers or descriptions: attributes and buffers not saved."""
+"""What of a network is in none of its parameters, saved buffers or descriptions: attributes, other buffers, code."""
 
 import dis
+import inspect
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from types import BuiltinFunctionType, CodeType, FunctionType, SimpleNamespace
 from typing import Any
@@ -31,6 +33,29 @@ def list_attributes(network: nn.Module) -> Iterator[tuple[str, str, str]]:
                 text = attribute_text(value)
                 if text:
                     yield path, name, text
+
+
+def list_code(network: nn.Module) -> set[str]:
+    """The code of the classes of a network's modules that are neither torch's nor dubium's."""
+    known = {"torch", "dubium", *sys.stdlib_module_names}
+    bases = {base for module in network.modules() for base in type(module).__mro__}
+    return {class_code(base) for base in bases if base.__module__.partition(".")[0] not in known - {"__main__"}}
+
+
+@cache
+def class_code(kind: type) -> str:
+    """Name, methods' source and plain attributes of a class; of a method that was typed in a console, its bytes."""
+    parts = [f"{kind.__module__}.{kind.__qualname__}"]
+    for name, value in vars(kind).items():
+        function = getattr(value, "fget", None) or getattr(value, "__func__", value)
+        if isinstance(function, FunctionType):
+            try:
+                parts.append(inspect.getsource(function))
+            except (OSError, TypeError):
+                parts.append(function.__code__.co_code.hex())
+        elif not name.startswith("__"):
+            parts.append(f"{name} {attribute_text(value)}")
+    return "\n".join(parts)
 
 
 def describes_itself(module: nn.Module) -> bool:

@@ -4,13 +4,16 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import dubium
+from dubium.cli import app
 from dubium.data.fit import place_map, to_size
 from dubium.data.image_files import read_image
 from dubium.errors import OptionError
 from dubium.executor import in_turn
 from dubium.posteriors import load_posterior
+from dubium.report import write_page
 from dubium.run import Settings, explain_dataset, open_results, open_work
 from tests import piles
 
@@ -69,6 +72,29 @@ def test_a_run_that_was_stopped_goes_on_and_ends_with_the_same_bytes(pile, tmp_p
     explain_dataset(work, tmp_path / "parts", progress=lambda stage, done, total: seen.append((stage, done, total)))
     assert seen[0][1] > 0  # it did not start again
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+def test_what_is_made_of_a_stopped_run_says_that_it_is_not_finished(pile, tmp_path):
+    work = open_work(replace(pile, shard=1))
+
+    def stopped(function, opened, jobs, listener, **needs):
+        for done, result in enumerate(in_turn(function, opened, jobs, listener, **needs)):
+            if done == 2 and jobs[0].action == "explain":
+                raise KeyboardInterrupt
+            yield result
+
+    with pytest.raises(KeyboardInterrupt):
+        explain_dataset(work, tmp_path, engine=stopped)
+    results = open_results(tmp_path)
+    assert repr(results).endswith("3 images, 3 explained, not finished)")
+    note = "This run is not finished: there are results of 3 of its 20 images"
+    assert note in write_page(tmp_path).read_text()
+    for command in (["report"], ["export", "--to", "csv"]):
+        said = CliRunner().invoke(app, [command[0], str(tmp_path), *command[1:]])
+        assert (said.exit_code, note in " ".join(said.stderr.split())) == (0, True)
+    explain_dataset(work, tmp_path)
+    assert open_results(tmp_path).unfinished_note() == ""
+    assert "not finished" not in write_page(tmp_path).read_text()
 
 
 def test_a_finished_run_is_not_done_again(pile, tmp_path):

@@ -61,6 +61,12 @@ def votes_text(votes: Sequence[str]) -> str:
     return ", ".join(name + f" x{count}" * (count > 1) for name, count in Counter(votes).most_common())
 
 
+def say_unfinished(results: "Results") -> None:
+    """Say that results are of a run that was stopped."""
+    if note := results.unfinished_note():
+        typer.echo(f"dubium: {note}", err=True)
+
+
 def say_unused_labels(results: "Results", work: "Work") -> None:
     """Say how folders become labels where classes have no names: those called by numbers, or those of a dataset."""
     from dubium.data.labels import folder_labels_note, list_names

@@ -7,7 +7,7 @@ import typer
 
 from dubium.choices import EXPORTS
 from dubium.cli._options import Json, one_of
-from dubium.cli._tables import print_json
+from dubium.cli._tables import print_json, say_unfinished
 from dubium.kinds import KINDS
 
 FORMAT, KIND = one_of("export", tuple(EXPORTS)), one_of("kind of uncertainty", KINDS)
@@ -30,6 +30,8 @@ def export(
 ) -> None:
     """Write regions of doubt as COCO, PNG masks or for FiftyOne, or a ranked list for label review as CSV."""
     from dubium.report.exports import write_export
+    from dubium.run import open_results
 
+    say_unfinished(open_results(run))
     path, count = write_export(run, to, out, kind=kind, level=level, smooth=smooth)
     print_json({"to": to, "path": str(path), "count": count}) if json else print(f"{path}: {count:,} {CONTENT[to]}")

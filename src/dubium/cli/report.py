@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dubium.cli._options import Json
-from dubium.cli._tables import print_json
+from dubium.cli._tables import print_json, say_unfinished
 from dubium.folder_lock import own_folder
 
 
@@ -35,6 +35,7 @@ def report(
         print_json({"page": str(page)}) if json else print(page)
         return
     results = open_results(out)
+    say_unfinished(results)
     if beside is None and has_results(out / AUTO):  # the demo's second method
         beside = out / AUTO
     with own_folder(out), stage_bars(quiet=json) as progress:

@@ -37,8 +37,12 @@ def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tupl
     if came_as_numbers:
         if not len(data.labels) or int(data.labels.max()) < count:
             return data, ""
-        why = f"{data.name} has labels up to {int(data.labels.max())}"
-    elif names is None:
+        note = (
+            f"Labels are not used: {data.name} has labels up to {int(data.labels.max())}, the networks have {count} "
+            f"classes. Give labels that are numbers of these, 0 to {count - 1}."
+        )
+        return replace(data, labels=None, classes=()), note
+    if names is None:
         if len(data.classes) == count:
             return data, folder_order_note(data.classes) if data.by_folder else ""
         why = f"{data.name} has {len(data.classes)} classes ({list_names(data.classes)})"

@@ -194,7 +194,7 @@ def lead_text(results: Results, explained: int, summary: RunSummary, methods: Se
     text += f" with {' and '.join(methods)}: the maps say which pixels raise the doubt." if explained else ""
     text += DEMO_WORDS if settings["images"].get("dataset") == DEMO and settings["posterior"].get("run") == DEMO else ""
     single = " With a single network nothing can disagree, so epistemic uncertainty is zero." if members == 1 else ""
-    return escape(text + single)
+    return escape(f"{results.unfinished_note()} {text}{single}".strip())
 
 
 def headline_facts(summary: RunSummary, skipped: Sequence[Any]) -> list[tuple[str, str]]:

@@ -25,7 +25,7 @@ SCORES = "scores"  # a folder beside the results, until the most uncertain image
 RESULTS = (FOLDER, SCORES, SIGNED)
 MOST_NAMED = 3  # files in a message
 SCORED_ROWS = 16  # a shard of scores has so many times the rows of one with maps
-CLAIM = ("settings", "posterior", "images", "method", "classes", "network attributes")
+CLAIM = ("settings", "posterior", "images", "method", "classes", "network attributes", "network code")
 """What decides the bytes of the results."""
 MAPS_ALONE = ("method", "options", "kinds", "top", "only", "seed")  # settings that decide no score
 NAMED = CLAIM[:3]  # a run.json has at least these

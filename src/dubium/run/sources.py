@@ -20,7 +20,7 @@ from dubium.data.image_files import find_images, image_size, read_image
 from dubium.data.labels import match_labels
 from dubium.data.load import prepare_images
 from dubium.data.samples import as_dataset, folder_classes, numbered_samples, sample_at
-from dubium.errors import FileFormatError, ImagesError
+from dubium.errors import FileFormatError, ImagesError, OptionError
 from dubium.fingerprint import dataset_fingerprint
 from dubium.posteriors.files.architecture import import_path
 
@@ -192,7 +192,14 @@ def dataset_folder(named: str, split: str = "test") -> tuple[Path | None, str]:
 
 def import_data(path: str) -> Any:
     """What the function at `package.module:factory` returns: pass only what the user typed, never what a file says."""
-    return import_path(path, "dataset")()
+    factory = import_path(path, "dataset")
+    try:
+        return factory()
+    except Exception as error:  # of the user's own code
+        raise OptionError(
+            f"The dataset {path} raised {type(error).__name__}: {error}. A function without arguments is needed, which "
+            "returns images, (images, labels) or a torch Dataset."
+        ) from error
 
 
 def source_of(data: Any) -> ImageSource:

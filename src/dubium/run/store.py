@@ -27,7 +27,8 @@ class Results:
     about: dict[str, Any]
 
     def __repr__(self) -> str:
-        return f"Results({str(self.folder)!r}: {len(self):,} images, {self.explained_count():,} explained)"
+        unfinished = ", not finished" if self.unfinished_note() else ""
+        return f"Results({str(self.folder)!r}: {len(self):,} images, {self.explained_count():,} explained{unfinished})"
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -37,6 +38,16 @@ class Results:
         """The images that could not be read, each with its reason, in order and once."""
         found = [item for file in self.files for item in read_about(file)["skipped"]]
         return sorted({item["path"]: item for item in found}.values(), key=lambda item: item["path"])
+
+    def unfinished_note(self) -> str:
+        """That a run was stopped before its end, and how to go on; "" where it was not."""
+        there, wanted = len(self) + len(self.skipped()), self.about["images"].get("count", 0)
+        if there >= wanted:
+            return ""
+        return (
+            f"This run is not finished: there are results of {there:,} of its {wanted:,} images, so that what is counted "
+            "over all images is not known yet. The command that began it goes on where it stopped."
+        )
 
     def rows(self, files: Iterable[Path] | None = None, *, pictures: bool = True) -> Iterator[Row]:
         """Rows one by one, explained ones first; a row group at a time is in memory.
