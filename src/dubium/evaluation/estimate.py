@@ -19,7 +19,7 @@ from dubium.evaluation.metrics.scoring import scorer
 from dubium.evaluation.protocols import PROTOCOLS, causes, mitigation
 from dubium.evaluation.protocols.causes import PAIR, VARIANTS, CausesOptions
 from dubium.evaluation.protocols.causes_networks import new_cause_network
-from dubium.evaluation.protocols.evaluation import Evaluation, ignore_step, other_labelled_split
+from dubium.evaluation.protocols.evaluation import Evaluation, check_can_disagree, ignore_step, labelled_sets
 from dubium.evaluation.protocols.mitigation import MitigationOptions
 from dubium.executor import in_turn
 from dubium.registry import load_function
@@ -54,6 +54,8 @@ class Trainings(NamedTuple):
 def estimate_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", **changes: Any) -> Estimate:
     """What `run_protocol` takes with the same arguments, from its beginning to its end."""
     protocol = lookup("protocol", PROTOCOLS, name)
+    if protocol.needs_posterior:
+        check_can_disagree(evaluation)
     options = load_function(protocol.options_path)(scale, evaluation.data, **changes)
     evaluation = replace(
         evaluation, on_step=ignore_step, executor=in_turn, known_digests={"weights": ""}, map_folder=None
@@ -110,8 +112,8 @@ def describe_work(evaluation: Evaluation, scored: int, explained: int) -> str:
 
 
 def causes_trainings(evaluation: Evaluation, options: CausesOptions) -> Trainings:
-    source = other_labelled_split(evaluation, causes.NO_TRAINING)
-    candidates = len(evaluation.data.subset(slice(options.candidates)))
+    source, test, _, _ = labelled_sets(evaluation, "test", causes.NO_TRAINING)
+    candidates = len(test.subset(slice(options.candidates)))
     planted = options.rounds * candidates
     scored = planted * len(VARIANTS) * len(PAIR)
     network, explained = new_cause_network(source, evaluation.seed), min(2 * options.images, planted)
@@ -119,7 +121,8 @@ def causes_trainings(evaluation: Evaluation, options: CausesOptions) -> Training
 
 
 def mitigation_trainings(evaluation: Evaluation, options: MitigationOptions) -> Trainings:
-    data, test = evaluation.data.sample(options.images), other_labelled_split(evaluation, mitigation.NO_TRAINING)
+    training, test, _, _ = labelled_sets(evaluation, "train", mitigation.NO_TRAINING)
+    data = training.sample(options.images)
     arms = options.seeds * (1 + len(evaluation.methods) * len(evaluation.kinds))
     members = len(evaluation.posterior)
     count = arms + (members if options.explainer == "subset" else 0)

@@ -4,6 +4,7 @@ Here is the one place that names those files.
 """
 
 import os
+import shutil
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ class ShardName(NamedTuple):
 
 
 PLANTED_SHARD = ShardName("planted", "all")
+SCORES, EXAMPLES = "scores-", "examples"  # how the folders of `score_shard` (and a kind) and `example_shard` are called
 
 
 def method_shard(label: str, start: int, kind: str | None = None) -> ShardName:
@@ -40,12 +42,12 @@ def method_shard(label: str, start: int, kind: str | None = None) -> ShardName:
 
 def score_shard(kind: str, start: int) -> ShardName:
     """Uncertainty scores of the dataset's images from `start` on."""
-    return ShardName(f"scores-{kind}", f"{start:05d}")
+    return ShardName(f"{SCORES}{kind}", f"{start:05d}")
 
 
 def example_shard(kind: str) -> ShardName:
     """The images that figures show for a kind."""
-    return ShardName("examples", kind)
+    return ShardName(EXAMPLES, kind)
 
 
 def truth_shard(label: str, start: int, kind: str) -> ShardName:
@@ -120,6 +122,12 @@ def name_method_folders(shards: Path, before: Collection[str], now: Collection[s
         name.mkdir(parents=True, exist_ok=True)
 
 
+def is_measured(folder: Path) -> bool:
+    """Whether an evaluation's folder has more than the images that a protocol chose, and their scores."""
+    shards = (file for file in (folder / SHARDS).rglob("*") if not file.is_dir())
+    return any(not file.parent.name.startswith((SCORES, EXAMPLES)) for file in shards)
+
+
 @dataclass(frozen=True)
 class ShardStore:
     """The folder of one evaluation."""
@@ -129,6 +137,8 @@ class ShardStore:
     @classmethod
     def open(cls, folder: Path | str, settings: Mapping[str, Any]) -> "ShardStore":
         """A new folder, or one that was made with the same settings; methods may be added to it.
+
+        One with other settings, in which no method was measured yet, is begun anew.
 
         Args:
             settings: all that a shard depends on; `methods` has the fingerprint of each by its label.
@@ -144,9 +154,16 @@ class ShardStore:
         if not isinstance(before, dict):
             raise FileFormatError(f"{file} is damaged: its methods are {before!r:.200}. Use another folder.")
         common = {label: before[label] for label in now if label in before}
-        check_same_settings(
-            folder, {**there, METHODS: common}, {**settings, METHODS: {label: now[label] for label in common}}
-        )
+        try:
+            check_same_settings(
+                folder, {**there, METHODS: common}, {**settings, METHODS: {label: now[label] for label in common}}
+            )
+        except OptionError:
+            if is_measured(Path(folder)):
+                raise
+            shutil.rmtree(Path(folder) / SHARDS)
+            file.unlink()
+            return cls.open(folder, settings)
         name_method_folders(Path(folder) / SHARDS, before, now)
         if len(common) < len(now):
             try:

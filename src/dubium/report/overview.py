@@ -5,6 +5,8 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from dubium.checks import count_text
+from dubium.data.samples import GIVEN
 from dubium.figures import three_digits
 from dubium.files import write_atomically
 from dubium.report.evaluation import html_table, method_name, notes_html
@@ -26,15 +28,32 @@ def write_overview_page(folder: Path, overview: Mapping[str, Any], protocols: Se
         protocols: those that have a page in a folder of their own.
     """
     left_out = [note for name, notes in overview["notes"].items() if name not in protocols for note in notes]
-    links = [f'<li><a href="{name}/{FILE}">{name}</a>: {escape(QUESTIONS[name])}</li>' for name in protocols]
+    measured = {cell["protocol"] for cell in overview["cells"]}
+    without_row = [no_row_text(name, overview["notes"].get(name, ())) for name in protocols if name not in measured]
+    links = [f"<li>{protocol_line(name, overview)}</li>" for name in protocols]
+    given = overview.get("dataset", GIVEN)
+    source = "" if given == GIVEN else f" Images of {given}."
+    scale = f" Scale {overview['scale']}." if "scale" in overview else ""
     body = [
-        page_header(TITLE, escape(LEAD), []),
+        page_header(TITLE, escape(LEAD + source + scale), []),
         f'<main><h2 id="protocols">Protocols</h2><ul>{"".join(links)}</ul>',
-        notes_html(left_out),
+        notes_html([*left_out, *without_row]),
         f'<h2 id="results">Results</h2>{overview_table(overview)}</main>',
     ]
     write_atomically(folder / FILE, html_document(TITLE, "".join(body)))
     return folder / FILE
+
+
+def protocol_line(name: str, overview: Mapping[str, Any]) -> str:
+    """A link to a protocol's page, its question, and on how many images it was asked."""
+    count = overview.get("images", {}).get(name)
+    images = f" {count_text(count, 'image')}." if count else ""
+    return f'<a href="{name}/{FILE}">{name}</a>: {escape(QUESTIONS[name] + images)}'
+
+
+def no_row_text(name: str, notes: Sequence[str]) -> str:
+    """Why a protocol that was run has no row: what it noted itself."""
+    return " ".join([f"{name} has no row below: what the table shows of it could not be measured here.", *notes])
 
 
 def overview_table(overview: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from dubium.checks import plain_number
 from dubium.choices import SCALES
 from dubium.errors import lookup
-from dubium.evaluation.protocols.evaluation import Evaluation
+from dubium.evaluation.protocols.evaluation import Evaluation, check_can_disagree
 from dubium.folder_lock import own_folder
 from dubium.protocols import PROTOCOLS, EvaluationProtocol
 from dubium.registry import load_function
@@ -32,6 +32,8 @@ def run_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", **cha
     """
     protocol = lookup("protocol", PROTOCOLS, name)
     lookup("scale", dict.fromkeys(SCALES), scale)
+    if protocol.needs_posterior:
+        check_can_disagree(evaluation)
     about = {"name": name, "version": protocol.version}
     evaluation = replace(evaluation, protocol=about, known_digests=evaluation.posterior_digests())
     options = load_function(protocol.options_path)(

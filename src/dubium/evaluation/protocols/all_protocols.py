@@ -30,7 +30,8 @@ def evaluate_all(
         changes: options of single protocols, by name: `removal={"images": 10}`.
 
     Returns:
-        What is in `overview.json`: `cells` (one for each protocol, metric and method), `mean ranks`, and `notes`.
+        What is in `overview.json`: `cells` (one for each protocol, metric and method), `mean ranks`, `notes`, `scale`
+        and how many `images` each protocol measured.
         Protocols that need labels are left out where there are none, and `notes` say so.
     """
     for name in protocols:
@@ -66,6 +67,7 @@ def run_together(
     same_images: dict[str, dict[str, Any]] = {"sanity": {"candidates": candidates}}
     cells: list[OverviewCell] = []
     notes: dict[str, list[str]] = {}
+    images: dict[str, int] = {}
     for name in protocols:
         part = replace(evaluation, out=evaluation.out / name)
         if PROTOCOLS[name].needs_posterior:
@@ -74,8 +76,12 @@ def run_together(
         summary = run_protocol(name, part, scale=scale, **options)
         cells += overview_cells(summary)
         notes[name] = summary["notes"]
+        images[name] = image_count(summary)
     rows = [asdict(cell) | {"control": cell.is_control} for cell in cells]
     content = {
+        "scale": scale,
+        "dataset": evaluation.data.name,
+        "images": images,
         "cells": rows,
         "mean ranks": mean_ranks(cells),
         "notes": notes | {name: [why] for name, why in left_out.items()},
@@ -83,6 +89,11 @@ def run_together(
     write_json(evaluation.out / OVERVIEW, content)
     write_csv(evaluation.out / "overview.csv", [flatten_lists(row) for row in rows])
     return content
+
+
+def image_count(summary: Mapping[str, Any]) -> int:
+    """How many images a protocol measured; the most of one kind, where each has images of its own."""
+    return max((len(found) for name, found in summary["images"].items() if name.startswith("index")), default=0)
 
 
 def flatten_lists(row: dict[str, Any]) -> dict[str, Any]:

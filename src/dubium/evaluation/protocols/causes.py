@@ -21,7 +21,7 @@ from dubium.evaluation.metrics.causes import (
 )
 from dubium.evaluation.metrics.scoring import scorer
 from dubium.evaluation.protocols.causes_networks import train_cause_networks
-from dubium.evaluation.protocols.evaluation import Evaluation, metric_name, other_labelled_split, skipped_notes
+from dubium.evaluation.protocols.evaluation import Evaluation, labelled_sets, metric_name, skipped_notes
 from dubium.evaluation.protocols.images import compute_maps, labels_at
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import PLANTED_SHARD, ShardStore, method_shard
@@ -73,9 +73,9 @@ def evaluate_causes(evaluation: Evaluation, options: CausesOptions) -> dict[str,
     Returns:
         What is in `summary.json`; `reactions` there says how the scores themselves react.
     """
-    source = other_labelled_split(evaluation, NO_TRAINING)
+    source, data, places, about_sets = labelled_sets(evaluation, "test", NO_TRAINING)
     kinds = tuple(dict.fromkeys([*PAIR, *evaluation.kinds]))
-    evaluation = replace(evaluation, kinds=kinds, posterior=(), known_digests={}, posterior_name="")
+    evaluation = replace(evaluation, data=data, kinds=kinds, posterior=(), known_digests={}, posterior_name="")
     settings = {**evaluation.settings(), **options.settings(), "training": f"{source.name}:{source.split}"}
     settings["training data"] = dataset_fingerprint(source)
     store = ShardStore.open(evaluation.out, settings)
@@ -89,14 +89,14 @@ def evaluate_causes(evaluation: Evaluation, options: CausesOptions) -> dict[str,
         for kind in kinds:
             measurements[label] |= cause_measurements(maps[kind], planted, sets, kind)
     images: dict[str, list[Any]] = {
-        "index": planted["index"].tolist(),
-        "label": labels_at(evaluation.data, planted["index"]),
+        "index": (planted["index"] if places is None else places[planted["index"]]).tolist(),
+        "label": labels_at(data, planted["index"]),
         **{name: member.tolist() for name, member in sets.items()},
     }
     settings |= {"methods": evaluation.method_labels()}
     reactions = reaction_table(planted["scores"])
     notes = reaction_notes(reactions, planted, len(planted["scores"]))
-    notes += skipped_notes(evaluation.data, source)
+    notes += [*about_sets, *skipped_notes(data, source)]
     extra = {"reactions": reactions}
     return EvaluationSummary("causes", settings, images, measurements, notes=notes, extra=extra).write(evaluation.out)
 

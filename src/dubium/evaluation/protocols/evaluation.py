@@ -22,6 +22,7 @@ from dubium.fingerprint import dataset_fingerprint, method_fingerprint, posterio
 from dubium.types import Kind, Posterior
 
 SHARD = 10  # images in a file
+HELD_OUT = 5  # one image in so many is a test image where there is but one set
 T = TypeVar("T")
 R = TypeVar("R")
 StepListener = Callable[[str], None]
@@ -82,6 +83,16 @@ class Evaluation:
         return [method.label for method in self.methods]
 
 
+def check_can_disagree(evaluation: Evaluation) -> None:
+    """Refuse to judge epistemic maps of one network, before anything is computed."""
+    if len(evaluation.posterior) == 1 and "epistemic" in evaluation.kinds:
+        raise OptionError(
+            "The posterior has one network, which cannot disagree with itself: epistemic uncertainty is 0 for every "
+            "image, and there is nothing to judge. --kinds total (kinds='total' in Python) judges maps of the "
+            "prediction's doubt."
+        )
+
+
 def other_split(evaluation: Evaluation, name: str | None = None) -> Dataset:
     """Images that were not evaluated: donors of patches, or test images for networks that are trained here.
 
@@ -101,15 +112,63 @@ def other_split(evaluation: Evaluation, name: str | None = None) -> Dataset:
         return data
 
 
-def other_labelled_split(evaluation: Evaluation, so_that: str) -> Dataset:
-    """`other_split`, where networks are trained on images; refused if these or the evaluation's own have no labels."""
+class LabelledSets(NamedTuple):
+    """Images to train networks on, and others to test them on.
+
+    Args:
+        places: of the test images in their dataset; None where they are all of it.
+        notes: for people, where the two come from one set.
+    """
+
+    training: Dataset
+    test: Dataset
+    places: Tensor | None = None
+    notes: tuple[str, ...] = ()
+
+
+def labelled_sets(evaluation: Evaluation, own: str, so_that: str) -> LabelledSets:
+    """The evaluation's own images and those of `other_split`; where one set has all of the other, its parts.
+
+    Args:
+        own: "train" or "test", what the evaluation's own images are for.
+        so_that: what cannot be done without labels, for the error.
+    """
     data, other = evaluation.data, other_split(evaluation)
-    if data.labels is not None and other.labels is not None:
-        return other
-    images = "The images" if data.name == GIVEN else f"The images of {data.name}"
-    raise OptionError(
-        f"{images} have no labels, so that {so_that}. In Python give (images, labels) with whole numbers from 0 on; a "
-        "folder needs a subfolder for each class."
+    if data.labels is None or other.labels is None:
+        images = "The images" if data.name == GIVEN else f"The images of {data.name}"
+        raise OptionError(
+            f"{images} have no labels, so that {so_that}. In Python give (images, labels) with whole numbers from 0 "
+            "on; a folder needs a subfolder for each class."
+        )
+    if share_all_images(data, other):
+        return hold_out(max(data, other, key=len), evaluation.seed)
+    return LabelledSets(data, other) if own == "train" else LabelledSets(other, data)
+
+
+def share_all_images(data: Dataset, other: Dataset) -> bool:
+    """Whether every image of the smaller set is one of the larger."""
+    smaller, larger = sorted((data.images.numpy(), other.images.numpy()), key=len)
+    known = {hash(image.tobytes()) for image in larger}
+    return all(hash(image.tobytes()) in known for image in smaller)
+
+
+def hold_out(data: Dataset, seed: int) -> LabelledSets:
+    """A fifth of the images, drawn with the seed, to test on, and the others to train on, both in their order."""
+    if len(data) < 2:
+        raise OptionError("One image cannot be divided into images to train on and images to test on. Give more.")
+    count = max(1, len(data) // HELD_OUT)
+    order = torch.randperm(len(data), generator=torch.Generator().manual_seed(seed))
+    test, training = order[:count].sort().values, order[count:].sort().values
+    note = (
+        f"There is one set of images: {count:,} of its {len(data):,}, drawn with the seed, are the test images, and "
+        "networks are trained on others only. For a choice of your own, give a folder with train/ and test/, or an "
+        ".npz with train_images, train_labels, test_images and test_labels."
+    )
+    return LabelledSets(
+        replace(data.subset(training), split=f"{data.split}, but for a fifth"),
+        replace(data.subset(test), split=f"a fifth of {data.split}"),
+        test,
+        (note,),
     )
 
 
