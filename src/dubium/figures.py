@@ -57,7 +57,10 @@ def smooth_map(maps: Float[Tensor, "H W"], smooth: float | int) -> Float[Tensor,
     """
     if smooth == 0:
         return maps
-    check_number("smooth", smooth)
+    try:
+        check_number("smooth", smooth)
+    except OptionError as error:
+        raise OptionError(f"smooth={smooth!r}; a number of pixels is needed, 0 (as it is) or more.") from error
     offsets = torch.arange(-math.ceil(4 * smooth), math.ceil(4 * smooth) + 1)
     kernel = (-0.5 * (offsets / smooth) ** 2).softmax(0)[None]
     down, across = (fold_kernels(kernel, size)[0].to(maps) for size in maps.shape)

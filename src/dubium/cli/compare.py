@@ -95,6 +95,11 @@ def compare(
     if len(texts) > 2:
         raise OptionError(f"--methods names {len(texts)} methods; give one for both sides, or one for each.")
     sides, chosen = (run_a, run_b), [split_method(text) for text in (texts[0], texts[-1])]
+    if run_b is None and run_a is not None and posterior is None and posterior_b is None:
+        raise OptionError(
+            f"Two are needed to compare, and {run_a!r} is the only one: name a second posterior or folder of results, "
+            f"or the same with another method: dubium compare {run_a} {run_a} --methods ua-backprop,grad."
+        )
     both = posterior, weights, mean, std, network_output, data_config
     for_b = posterior_b, weights_b, mean_b, std_b, network_output_b, data_config_b
     works, folders, sizes = list["Work | None"](), list[Path](), set[tuple[int, ...]]()
@@ -128,6 +133,8 @@ def compare(
             sizes.add(tuple(opened.about["input_shape"]))
             works.append(opened)
             folders.append(out / "ab"[index])
+    if not json:
+        say_nothing_differs(works, folders)
     if estimate:
         print_estimate(estimate_sides(works, top), json=json)
         return
@@ -146,6 +153,21 @@ def compare(
         print(f"{agreement.images:,} images, the same prediction for {agreement.same_prediction:.1%}. Open {page}.")
     if skipped:
         exit_with_skipped(list(skipped.values()), quiet=json)
+
+
+def say_nothing_differs(works: "Sequence[Work | None]", folders: Sequence[Path]) -> None:
+    """Say so where both sides are the same results, or the same networks with the same method."""
+    first, second = works[0], works[1]
+    if first is None or second is None:
+        is_same = first is second and folders[0].resolve() == folders[1].resolve()
+    else:
+        is_same = all(first.about[part] == second.about[part] for part in ("posterior", "method", "settings"))
+    if is_same:
+        typer.echo(
+            "dubium: both sides are the same: something is compared with itself. --methods METHOD_A,METHOD_B names two "
+            "methods.",
+            err=True,
+        )
 
 
 def with_only(work: "Work", only: tuple[int, ...] | None) -> "Work":

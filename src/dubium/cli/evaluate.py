@@ -93,6 +93,15 @@ def anomaly(
         evaluate_and_print("anomaly", shared, images=images, candidates=candidates, box=box, patches=source)
 
 
+@app.command("masks", hidden=True, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def masks_elsewhere() -> None:
+    """A protocol of its own in Python only."""
+    raise OptionError(
+        "Masks are an option of anomaly: `dubium evaluate anomaly RUN --dataset DATA --masks masks.npy --out FOLDER`, "
+        "with an array (N, H, W) in masks.npy. In Python it is protocol='masks', masks=array."
+    )
+
+
 @app.command(cls=ManyWeights)
 @partial(with_shared_options, run=False)
 def causes(

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -23,6 +23,9 @@ from dubium.cli._tables import (
 )
 from dubium.folder_lock import own_folder
 from dubium.option_text import split_method
+
+if TYPE_CHECKING:
+    from dubium.estimate import Estimate
 
 
 def explain(
@@ -108,7 +111,8 @@ def explain(
     if estimate:
         from dubium.run.estimate import estimate_run
 
-        print_estimate(estimate_run(open_work(settings)), json=json)
+        expected = estimate_run(open_work(settings))
+        print_estimate(with_pictures(expected) if png else expected, json=json)
         return
     with own_folder(folder), stage_bars(quiet=json) as progress:
         with executor_for(engine, address, settings.threads) as executor:
@@ -132,3 +136,16 @@ def explain(
         print(f"\n{count:,} image{'s' * (count != 1)} scored, {explained:,} explained. Open {page}.")
     if skipped:
         exit_with_skipped(skipped, quiet=json)
+
+
+def with_pictures(expected: "Estimate") -> "Estimate":
+    """The estimate with a PNG of each explained image."""
+    from dubium.report.png import BYTES, SECONDS
+
+    count = expected.explained
+    return replace(
+        expected,
+        task=f"{expected.task} and to draw",
+        seconds=None if expected.seconds is None else expected.seconds + count * SECONDS,
+        bytes=expected.bytes + count * BYTES,
+    )

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FOLDER = "png"
+SECONDS, BYTES = 0.2, 30_000  # that a picture takes, about, for `--estimate`
 
 
 def write_pngs(folder: Path | str | Results, *, most: int | None = None, smooth: float = 0.0) -> Iterator[Path]:
