@@ -210,7 +210,10 @@ def test_train_says_that_it_takes_no_function_and_where_sizes_are_changed(here):
     assert "A function of yours cannot be named here" in say("train", "--dataset", "said_code:data", code=2)
     Image.fromarray(np.full((9, 8, 3), 80, np.uint8)).save(here / "photos" / "0" / "y.png")
     said = say("train", "--dataset", "photos", code=2)
-    assert "For `dubium train` bring them to one size first." in said
+    assert (
+        "--input-shape 3,224,224 (channels, height, width) of `dubium explain`, `dubium evaluate`, `dubium train`"
+        in said
+    )
 
 
 @pytest.mark.parametrize("command", ["explain demo", "uncertainty demo", "train"])

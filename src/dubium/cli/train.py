@@ -59,6 +59,14 @@ def train(
     crop: Annotated[int | None, typer.Option(help="Random crops: pixels of padding.", rich_help_panel=RECIPE)] = None,
     flip: Annotated[bool | None, typer.Option(help="Random mirror images.", rich_help_panel=RECIPE)] = None,
     images: Annotated[int | None, typer.Option(help="Train on so many images only.", rich_help_panel=RECIPE)] = None,
+    input_shape: Annotated[
+        str | None,
+        typer.Option(
+            metavar="C,H,W",
+            help="Bring images to this shape; those of a folder may differ in size.",
+            rich_help_panel=RECIPE,
+        ),
+    ] = None,
     mean: Annotated[str | None, typer.Option(help="Of the channels: .5,.5,.5.", rich_help_panel=RECIPE)] = None,
     std: Annotated[str | None, typer.Option(help="Of the channels.", rich_help_panel=RECIPE)] = None,
 ) -> None:
@@ -84,7 +92,7 @@ def train(
 
     settings: dict[str, Any] = {
         "posterior": kind, "members": members, "scale": scale, "seed": seed, "jobs": jobs, "threads": threads,
-        "changes": changes,
+        "changes": changes, "input_shape": parse_numbers(input_shape, int),
     }  # fmt: skip
     if estimate:
         here = device_for("local", device)

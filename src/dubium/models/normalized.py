@@ -72,7 +72,7 @@ class Normalise(nn.Module):
 
 def _channels(name: str, value: Any) -> list[float]:
     try:
-        values = torch.as_tensor(value, dtype=torch.float64)
+        values = torch.as_tensor(value, dtype=torch.float64, device="cpu")
     except (TypeError, ValueError, RuntimeError):
         values = torch.empty(0)
     if not values.numel() or values.numel() != max(values.shape, default=1) or not values.isfinite().all():

@@ -12,13 +12,13 @@ from typing import Any
 
 import torch
 
-from dubium.data import Dataset, load
+from dubium.data import Dataset
 from dubium.errors import DivergedError, DubiumError, FileFormatError
 from dubium.executor import Executor, in_turn
 from dubium.files import write_json
 from dubium.reading import read_json
 from dubium.training.loop import fit, network_for
-from dubium.training.plan import Plan
+from dubium.training.plan import Plan, load_images
 from dubium.training.trainers import TRAINERS, member_recipe
 
 OnEvent = Callable[[dict[str, Any]], None]
@@ -128,4 +128,4 @@ def train_in_process(settings: dict[str, Any], index: int, folder: str, events: 
 
     plan = Plan.from_json(settings)
     torch.set_num_threads(plan.threads)
-    train_member(plan, index, Path(folder), load(plan.dataset, "train"), report)
+    train_member(plan, index, Path(folder), load_images(plan, "train"), report)

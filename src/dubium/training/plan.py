@@ -1,10 +1,13 @@
 """The settings of a training run as plain data, from which the same command continues it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from dubium.checks import check_input_shape
+from dubium.data import Dataset, load
+from dubium.data.fit import Preprocessing
 from dubium.errors import FileFormatError, OptionError
 from dubium.files import check_same_settings, write_json
 from dubium.posterior_kinds import POSTERIOR_KINDS
@@ -22,6 +25,7 @@ class Plan:
         posterior: a kind of `POSTERIOR_KINDS`, or "vae".
         members: the number of networks of the posterior, trained or drawn.
         data: the `dataset_fingerprint` of the training set.
+        input_shape: (C, H, W) that images are brought to; None for images as they are.
     """
 
     dataset: str
@@ -33,6 +37,7 @@ class Plan:
     threads: int
     data: Mapping[str, Any]
     device: str = "cpu"
+    input_shape: Sequence[int] | None = None
 
     def __post_init__(self) -> None:
         if self.members < 1:
@@ -50,11 +55,28 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         values = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.input_shape is None:
+            del values["input_shape"]  # as in runs of earlier versions
         return {**values, "recipe": self.recipe.to_json(), "data": dict(self.data)}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Plan":
         return cls(**{**values, "recipe": Recipe.from_json(values["recipe"])})
+
+
+def preprocessing_to(shape: Sequence[int] | None) -> Preprocessing | None:
+    """How images are brought to a shape (C, H, W) that the user named; None where none is."""
+    if shape is None:
+        return None
+    if len(shape) != 3 or min(shape) < 1:
+        raise OptionError(f"input_shape is {tuple(shape)}; expected channels, height and width: 3,32,32.")
+    channels, height, width = check_input_shape(shape)
+    return Preprocessing((channels, height, width))
+
+
+def load_images(plan: Plan, split: str) -> Dataset:
+    """The plan's images of a split, brought to its shape; files of a folder that cannot be read are left out."""
+    return load(plan.dataset, split, skip=True, preprocessing=preprocessing_to(plan.input_shape))
 
 
 def start_or_continue(folder: Path, plan: Plan) -> Plan:

@@ -125,7 +125,8 @@ def network_sizes(architecture: str, data: Dataset) -> dict[str, int]:
     channels, height, width = data.shape
     if height != width and "size" in accepted:
         raise OptionError(
-            f"The images are {height} x {width}; {architecture} takes square ones. Crop or pad them first."
+            f"The images are {height} x {width}; {architecture} takes square ones. --input-shape "
+            f"{channels},{height},{height} brings them to that (input_shape= in Python)."
         )
     known = {"channels": channels, "size": height, "classes": len(data.classes)}
     return {name: value for name, value in known.items() if name in accepted}

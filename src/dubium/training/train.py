@@ -1,7 +1,7 @@
 """Train a posterior on a dataset and save it."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +22,7 @@ from dubium.training.checkpoint import restore_state
 from dubium.training.loop import check_architecture_options, dataset_logits, network_for
 from dubium.training.members import OnEvent, divergence_file, member_checkpoint, read_divergence_note, train_members
 from dubium.training.metrics import past_metrics, write_metrics
-from dubium.training.plan import Plan, start_or_continue
+from dubium.training.plan import Plan, load_images, preprocessing_to, start_or_continue
 from dubium.training.recipes import recipe_for
 from dubium.training.samplers import TrainedNetwork
 from dubium.training.trainers import TRAINERS, member_recipe
@@ -41,6 +41,7 @@ def train(
     threads: int | None = None,
     device: str | None = None,
     changes: Mapping[str, Any] | None = None,
+    input_shape: Sequence[int] | None = None,
     report: OnEvent | None = None,
     spread: Executor = in_turn,
 ) -> dict[str, Any]:
@@ -58,6 +59,8 @@ def train(
         threads: of each process; by default the cores divided by the jobs.
         device: where to train; by default on a CUDA device if there is one.
         changes: values of the recipe to replace; those of `options` are added to its options.
+        input_shape: (C, H, W) that images are brought to, as `evaluate` does it; those of a folder may then differ in
+            size. As they are by default.
         report: called with what happens, see `OnEvent`.
         spread: where networks are trained when `jobs` is 1: in this process, or where `dubium.run.ray_cluster` says.
 
@@ -68,7 +71,7 @@ def train(
     out, report = Path(out), report or (lambda _event: None)
     plan, data = plan_training(
         dataset, posterior=posterior, members=members, scale=scale, seed=seed, jobs=jobs, threads=threads,
-        device=device, changes=changes,
+        device=device, changes=changes, input_shape=input_shape,
     )  # fmt: skip
     with own_folder(out):
         return run_plan(start_or_continue(out, plan), out, data, Workers(jobs, spread), report)
@@ -85,10 +88,11 @@ def plan_training(
     threads: int | None,
     device: str | None,
     changes: Mapping[str, Any] | None,
+    input_shape: Sequence[int] | None = None,
 ) -> tuple[Plan, Dataset]:
     """What `train` is about to do, after its checks, and the training images."""
     kind = lookup("posterior", POSTERIOR_KINDS, posterior)
-    data = load(dataset, "train", skip=True)
+    data = load(dataset, "train", skip=True, preprocessing=preprocessing_to(input_shape))
     check_has_labels(data)
     if kind.library is not None:
         import_extra(kind.library, kind.library)
@@ -96,7 +100,8 @@ def plan_training(
     check_architecture_options(recipe)
     threads = threads or max(1, torch.get_num_threads() // max(1, min(jobs, members)))
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Plan(dataset, posterior, members, scale, recipe, seed, threads, dataset_fingerprint(data), device), data
+    digest = dataset_fingerprint(data)
+    return Plan(dataset, posterior, members, scale, recipe, seed, threads, digest, device, input_shape), data
 
 
 class Workers(NamedTuple):
@@ -127,7 +132,7 @@ def run_plan(plan: Plan, out: Path, data: Dataset, workers: Workers, report: OnE
         trained, diverged = load_trained_networks(plan, out)
         checkpoint = out / "training" / "sampler.safetensors"
         result = TRAINERS[plan.posterior].build_posterior(plan, trained, data, checkpoint)
-        test = load_test_split(plan.dataset)
+        test = load_test_split(plan)
         record = {**plan.to_json(), "diverged": diverged, "test": measure_predictions(result, test)}
         record |= skipped_files(data, test)
         write_metrics(out, [*lines, {"test": record["test"], "diverged": diverged}])
@@ -150,10 +155,10 @@ def check_has_labels(data: Dataset) -> None:
         raise OptionError(f"{data.name} has no labels of two or more classes, so that nothing can be trained on it.")
 
 
-def load_test_split(dataset: str) -> Dataset | None:
-    """The test images and labels of a dataset; None if it has none."""
+def load_test_split(plan: Plan) -> Dataset | None:
+    """The test images and labels of the plan's dataset; None if it has none."""
     try:
-        data = load(dataset, "test", skip=True)
+        data = load_images(plan, "test")
     except DataNotFoundError:
         return None
     return data if data.split == "test" and data.labels is not None else None

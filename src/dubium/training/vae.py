@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from dubium.checks import check_input_shape
 from dubium.choices import SCALES
 from dubium.data import Dataset, load
 from dubium.data.fit import Preprocessing
@@ -23,7 +22,7 @@ from dubium.training.checkpoint import read_checkpoint
 from dubium.training.loop import check_architecture_options, fit, network_for
 from dubium.training.members import OnEvent
 from dubium.training.metrics import write_metrics
-from dubium.training.plan import Plan, start_or_continue
+from dubium.training.plan import Plan, preprocessing_to, start_or_continue
 from dubium.training.recipes import VAE_RECIPES
 from dubium.training.train import skipped_files
 
@@ -59,16 +58,6 @@ def train_vae(
     plan, data = plan_vae(dataset, scale=scale, seed=seed, threads=threads, changes=changes, input_shape=input_shape)
     with own_folder(out):
         return run_vae_plan(start_or_continue(out, plan), out, data, report, preprocessing_to(input_shape))
-
-
-def preprocessing_to(shape: Sequence[int] | None) -> Preprocessing | None:
-    """How images are brought to a shape (C, H, W) that the user named; None where none is."""
-    if shape is None:
-        return None
-    if len(shape) != 3 or min(shape) < 1:
-        raise OptionError(f"input_shape is {tuple(shape)}; expected channels, height and width: 3,32,32.")
-    channels, height, width = check_input_shape(shape)
-    return Preprocessing((channels, height, width))
 
 
 def plan_vae(
