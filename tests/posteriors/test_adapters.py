@@ -10,7 +10,7 @@ import dubium
 from dubium import errors
 from dubium.errors import MissingExtraError, PosteriorError, PosteriorTypeError
 from dubium.posteriors import Drawn, MCDropout, as_posterior, stack
-from dubium.posteriors.extras import import_extra
+from dubium.posteriors.optional_imports import import_extra
 from tests.posteriors.cases import SAMPLES, SIZE, cnn
 from tests.posteriors.third_party import imported
 

@@ -9,24 +9,22 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-Place = tuple[int, int]
-"""Which of a module's operations that draw, and which of that operation's draws."""
+Draw = tuple[int, int]
+"""A module's operation that draws, by its number, and the number of the draw in that operation."""
 
 
-TakeMask = Callable[[Place, Tensor, float], Tensor]
-"""Place, the tensor to fill and the probability of a 1 -> zeros and ones of its shape."""
+TakeMask = Callable[[Draw, Tensor, float], Tensor]
+"""Draw, the tensor to fill and the probability of a 1 -> zeros and ones of its shape."""
 
 
-def replace_noise(
-    layer: nn.Module, take: TakeMask, *, training: bool, places: Mapping[Place, Any] | None = None
-) -> None:
+def replace_noise(layer: nn.Module, take: TakeMask, *, training: bool, draws: Mapping[Draw, Any] | None = None) -> None:
     """Let a module's forward run in this mode and take its random zeros and ones from a function."""
-    noisy = NoisyForward(layer, layer.forward, take, training, places or {})
+    noisy = NoisyForward(layer, layer.forward, take, training, draws or {})
     layer.forward = noisy
 
 
 def restore_noise(network: nn.Module) -> None:
-    """Undo `fix_noise`."""
+    """Undo `replace_noise`."""
     for layer in network.modules():
         if isinstance(layer.forward, NoisyForward):
             layer.forward = layer.forward.forward
@@ -40,11 +38,11 @@ class NoisyForward:
     forward: Callable[..., Any]
     take: TakeMask
     training: bool
-    places: Mapping[Place, Any]
+    draws: Mapping[Draw, Any]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         before, self.layer.training = self.layer.training, self.training
-        noise = FixedNoise(self.take, self.places)
+        noise = FixedNoise(self.take, self.draws)
         try:
             with noise, OperationCount(noise):
                 return self.forward(*args, **kwargs)
@@ -59,22 +57,23 @@ class FixedNoise(TorchDispatchMode):
     draw, they are counted from 0 again.
     """
 
-    def __init__(self, take: TakeMask, places: Mapping[Place, Any]) -> None:
+    def __init__(self, take: TakeMask, draws: Mapping[Draw, Any]) -> None:
         super().__init__()
-        self.take, self.places = take, places
-        self.operation, self.draw, self.is_new = -1, 0, True
+        self.take, self.draws = take, draws
+        self.draw: Draw = (-1, 0)  # the latest
+        self.is_new = True  # whether the next draw is the first of an operation
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func is not torch.ops.aten.bernoulli_.float:
             return func(*args, **(kwargs or {}))
-        self.operation, self.draw = (self.operation + 1, 0) if self.is_new else (self.operation, self.draw + 1)
+        operation, number = self.draw
+        draw = (operation + 1, 0) if self.is_new else (operation, number + 1)
+        self.draw = (draw[0], 0) if self.draws and draw not in self.draws else draw
         self.is_new = False
-        if self.places and (self.operation, self.draw) not in self.places:
-            self.draw = 0
         noise, probability = args[0], args[1] if len(args) > 1 else (kwargs or {}).get("p", 0.5)
-        return noise.copy_(self.take((self.operation, self.draw), noise, float(probability)))
+        return noise.copy_(self.take(self.draw, noise, float(probability)))
 
 
 class OperationCount(TorchFunctionMode):

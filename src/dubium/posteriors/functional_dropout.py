@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
 from dubium.errors import NetworkStateError
-from dubium.posteriors.fixed_noise import Place, TakeMask, replace_noise
+from dubium.posteriors.fixed_noise import Draw, TakeMask, replace_noise
 from dubium.posteriors.weights import with_weights
 
 FAST = (nn.TransformerEncoderLayer, nn.TransformerDecoderLayer)  # in eval mode they may leave out their dropout layers
@@ -30,22 +30,23 @@ IMAGE_AXES = "image_axes"  # of a dropout layer with a fixed mask: the axis of t
 
 @dataclass(frozen=True)
 class NoiseShape:
-    """The shape of one image's part of what is drawn, and the axis along which images follow each other, if any."""
+    """The shape of one image's part of a draw, and the axis along which images follow each other, if any."""
 
-    one: tuple[int, ...]
+    image_shape: tuple[int, ...]
     axis: int | None
 
-    def images(self, shape: Sequence[int]) -> int | None:
-        """How many images a draw of this shape is for; None if it is not one of this kind."""
+    def count_images(self, shape: Sequence[int]) -> int | None:
+        """How many images a draw of this shape is for; None if it is not a number of `image_shape`s along `axis`."""
         if self.axis is None:
-            return 1 if tuple(shape) == self.one else None
-        fits = len(shape) == len(self.one) and all(
-            a == b or axis == self.axis for axis, (a, b) in enumerate(zip(shape, self.one, strict=True))
+            return 1 if tuple(shape) == self.image_shape else None
+        fits = len(shape) == len(self.image_shape) and all(
+            a == b or axis == self.axis for axis, (a, b) in enumerate(zip(shape, self.image_shape, strict=True))
         )
-        return shape[self.axis] // self.one[self.axis] if fits and shape[self.axis] % self.one[self.axis] == 0 else None
+        count, remainder = divmod(shape[self.axis], self.image_shape[self.axis]) if fits else (0, 1)
+        return count if remainder == 0 else None
 
 
-Sites = Mapping[str, Mapping[Place, NoiseShape]]
+Sites = Mapping[str, Mapping[Draw, NoiseShape]]
 """What each module draws, by the module's name."""
 
 
@@ -65,24 +66,24 @@ def find_sites(network: nn.Module, x: Tensor) -> Sites:
     Its dropout layers are already replaced by fixed masks. Stochastic depth, which draws one number an image, is left
     out: it stays as it is in eval mode.
     """
-    batches = [torch.zeros((images, *x.shape[1:]), dtype=x.dtype, device=x.device) for images in (2, 3)]
+    batches = [torch.zeros((image_count, *x.shape[1:]), dtype=x.dtype, device=x.device) for image_count in (2, 3)]
     token = IS_FINDING_SITES.set(True)
     try:
         drawn = [shapes_drawn(network, batch) for batch in batches] if may_drop_out_inside(network) else [{}, {}]
     finally:
         IS_FINDING_SITES.reset(token)
-    sites: dict[str, dict[Place, NoiseShape]] = {}
+    sites: dict[str, dict[Draw, NoiseShape]] = {}
     for name, two in drawn[0].items():
         three = drawn[1].get(name, {})
-        shapes = {place: noise_shape(shape, three.get(place, ())) for place, shape in two.items()}
-        known = {place: shape for place, shape in shapes.items() if shape is not None}
+        shapes = {draw: noise_shape(shape, three.get(draw, ())) for draw, shape in two.items()}
+        known = {draw: shape for draw, shape in shapes.items() if shape is not None}
         if len(known) < len(shapes) and not hasattr(network.get_submodule(name), IMAGE_AXES):
             raise NetworkStateError(
                 f"The layer {name!r} drops out numbers of shape {list(two.values())} for two images and "
                 f"{list(three.values())} for three, so that its masks cannot be fixed. Make it a layer: self.dropout = "
                 "nn.Dropout(p) in __init__, self.dropout(x) in forward; the weights stay the same."
             )
-        if any(torch.Size(shape.one).numel() > 1 for shape in known.values()):
+        if any(torch.Size(shape.image_shape).numel() > 1 for shape in known.values()):
             sites[name] = known
     return sites
 
@@ -92,14 +93,14 @@ def has_noise(network: nn.Module, sites: Sites) -> bool:
     return any(not hasattr(network.get_submodule(name), IMAGE_AXES) for name in sites)
 
 
-def shapes_drawn(network: nn.Module, x: Tensor) -> dict[str, dict[Place, tuple[int, ...]]]:
+def shapes_drawn(network: nn.Module, x: Tensor) -> dict[str, dict[Draw, tuple[int, ...]]]:
     """The shapes of all that modules draw in a pass, by the name of the module; nothing is dropped."""
-    found: dict[str, dict[Place, tuple[int, ...]]] = {}
+    found: dict[str, dict[Draw, tuple[int, ...]]] = {}
 
     def note(name: str) -> TakeMask:
-        def take(place: Place, noise: Tensor, probability: float) -> Tensor:
-            found.setdefault(name, {})[place] = tuple(noise.shape)
-            return keep_all_numbers(place, noise, probability)
+        def take(draw: Draw, noise: Tensor, probability: float) -> Tensor:
+            found.setdefault(name, {})[draw] = tuple(noise.shape)
+            return keep_all_numbers(draw, noise, probability)
 
         return take
 
@@ -116,7 +117,7 @@ def shapes_drawn(network: nn.Module, x: Tensor) -> dict[str, dict[Place, tuple[i
     return found
 
 
-def note_inputs(layer: nn.Module, shapes: dict[Place, tuple[int, ...]]) -> None:
+def note_inputs(layer: nn.Module, shapes: dict[Draw, tuple[int, ...]]) -> None:
     """Note the shape of what a dropout layer is given at each of its calls."""
     calls = count()
     layer.register_forward_pre_hook(lambda _layer, args: shapes.update({(0, next(calls)): tuple(args[0].shape)}))
@@ -131,8 +132,8 @@ def noise_shape(two: tuple[int, ...], three: tuple[int, ...]) -> NoiseShape | No
     return NoiseShape(tuple(size // 2 if i == axis else size for i, size in enumerate(two)), axis)
 
 
-MakeMask = Callable[[str, Place, tuple[int, ...], float], Tensor]
-"""Module, place, shape for one image and the probability of a 1 -> zeros and ones of that shape."""
+MakeMask = Callable[[str, Draw, tuple[int, ...], float], Tensor]
+"""Module, draw, shape for one image and the probability of a 1 -> zeros and ones of that shape."""
 
 
 def fix_noise(network: nn.Module, sites: Sites, make_mask: MakeMask) -> None:
@@ -145,22 +146,22 @@ def fix_noise(network: nn.Module, sites: Sites, make_mask: MakeMask) -> None:
             axes = {call: shape.axis or 0 for (_, call), shape in sites.get(name, {}).items()}
             setattr(layer, IMAGE_AXES, axes)
         elif name in sites:
-            replace_noise(layer, mask_for_all_images(name, sites[name], make_mask), training=True, places=sites[name])
+            replace_noise(layer, mask_for_all_images(name, sites[name], make_mask), training=True, draws=sites[name])
         elif isinstance(layer, FAST):
             replace_noise(layer, keep_all_numbers, training=True)
 
 
-def mask_for_all_images(name: str, shapes: Mapping[Place, NoiseShape], make_mask: MakeMask) -> TakeMask:
-    def take(place: Place, noise: Tensor, probability: float) -> Tensor:
-        shape = shapes.get(place)
-        images = None if shape is None else shape.images(noise.shape)
-        if shape is None or images is None:
+def mask_for_all_images(name: str, shapes: Mapping[Draw, NoiseShape], make_mask: MakeMask) -> TakeMask:
+    def take(draw: Draw, noise: Tensor, probability: float) -> Tensor:
+        shape = shapes.get(draw)
+        image_count = None if shape is None else shape.count_images(noise.shape)
+        if shape is None or image_count is None:
             raise NetworkStateError(f"The layer {name!r} drops out other numbers than before: {tuple(noise.shape)}.")
-        mask = make_mask(name, place, shape.one, probability).to(noise)
-        return mask if shape.axis is None else torch.cat([mask] * images, shape.axis)
+        mask = make_mask(name, draw, shape.image_shape, probability).to(noise)
+        return mask if shape.axis is None else torch.cat([mask] * image_count, shape.axis)
 
     return take
 
 
-def keep_all_numbers(_place: Place, noise: Tensor, _probability: float) -> Tensor:
+def keep_all_numbers(_draw: Draw, noise: Tensor, _probability: float) -> Tensor:
     return torch.ones_like(noise)

@@ -10,8 +10,8 @@ from dubium.checks import check_number
 from dubium.errors import OutputError
 from dubium.posteriors.adapters.laplace import from_laplace
 from dubium.posteriors.batches import Batches, training_batches
-from dubium.posteriors.extras import import_extra
 from dubium.posteriors.gaussian import check_samples
+from dubium.posteriors.optional_imports import import_extra
 from dubium.posteriors.weights import WeightSamples, snapshot
 
 

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from dubium.checks import check_is_tensor
 from dubium.errors import NetworkError
-from dubium.posteriors.extras import import_extra
+from dubium.posteriors.optional_imports import import_extra
 from dubium.seeds import temporary_seed
 
 LogPosterior = Callable[[Mapping[str, Tensor], Any], tuple[Tensor, Tensor]]
@@ -27,26 +27,26 @@ Resume = tuple[int, Mapping[str, Tensor]]
 """What an `OnSamplerEpoch` was called with."""
 
 
-def classification_log_posterior(network: nn.Module, images: int, prior_std: float) -> LogPosterior:
-    """Mean log likelihood of a batch (x, labels), plus the log density of independent normal weights over `images`.
+def classification_log_posterior(network: nn.Module, image_count: int, prior_std: float) -> LogPosterior:
+    """Mean log likelihood of a batch (x, labels), plus log density of independent normal weights / `image_count`.
 
     The network runs in the mode it is in: in eval mode, BatchNorm keeps its statistics and dropout is off.
     """
 
     def log_posterior(weights: Mapping[str, Tensor], batch: Any) -> tuple[Tensor, Tensor]:
         x, labels = batch
-        with refuse_classic_functions():
+        with explain_function_errors():
             logits = functional_call(network, dict(weights.items()), (x,))
         check_is_tensor(logits)
         squares = torch.stack([weight.square().sum() for weight in weights.values()]).sum()
-        return -cross_entropy(logits, labels) - squares / (2 * prior_std**2 * images), logits
+        return -cross_entropy(logits, labels) - squares / (2 * prior_std**2 * image_count), logits
 
     return log_posterior
 
 
 @contextmanager
-def refuse_classic_functions() -> Iterator[None]:
-    """Say what to do about a `torch.autograd.Function` that `torch.func`, which the library uses, refuses."""
+def explain_function_errors() -> Iterator[None]:
+    """Within, an error of `torch.func`, which the library uses, about a `torch.autograd.Function` says what to do."""
     try:
         yield
     except RuntimeError as error:

@@ -16,7 +16,7 @@ from torch.nn.modules.dropout import _DropoutNd
 from dubium.checks import check_seed
 from dubium.errors import NetworkStateError, PosteriorTypeError
 from dubium.posteriors.checkpoints import without_checkpoints
-from dubium.posteriors.fixed_noise import Place, restore_noise
+from dubium.posteriors.fixed_noise import Draw, restore_noise
 from dubium.posteriors.functional_dropout import Sites, find_sites, fix_noise, has_noise, may_drop_out_inside
 from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.weights import describe_posterior, snapshot
@@ -25,7 +25,7 @@ ALPHA = -1.7580993408473766  # where SELU saturates: what (Feature)AlphaDropout 
 ELEMENTWISE = (nn.Dropout, nn.AlphaDropout)
 CHANNELWISE = (nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.FeatureAlphaDropout)
 SATURATING = (nn.AlphaDropout, nn.FeatureAlphaDropout)
-FUNCTIONS = 2**31  # in a seed, where the number of a dropout layer stands
+FUNCTION_SEED = 2**31  # in seeds of functions' masks, where those of a layer's masks have the layer's number
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,11 +74,11 @@ def dropout_layers(network: nn.Module) -> list[_DropoutNd]:
                 "without dropout, and nn.Dropout, nn.Dropout1d, 2d or 3d after it."
             )
     if not any(layer.p > 0 for layer in layers) and not may_drop_out_inside(network):
-        raise NetworkStateError(no_dropout(network))
+        raise NetworkStateError(no_dropout_text(network))
     return layers
 
 
-def no_dropout(network: nn.Module) -> str:
+def no_dropout_text(network: nn.Module) -> str:
     return (
         f"The {type(network).__name__} has no dropout layer with p > 0 and calls no dropout function, so that all "
         "samples would be the same. Add dropout, or use another posterior."
@@ -97,7 +97,7 @@ class Masked(nn.Module):
         self.network = snapshot(network, replaced)
         self.seed, self.sites = seed, sites
         self.has_layers = any(layer.p > 0 for layer in layers)
-        self.masks: dict[tuple[str, Place, tuple[int, ...]], Tensor] = {}
+        self.masks: dict[tuple[str, Draw, tuple[int, ...]], Tensor] = {}
         self.fixed: tuple[int, ...] | None = None  # the shape of the images whose functional dropout is fixed
         self.eval()
 
@@ -117,17 +117,17 @@ class Masked(nn.Module):
         if shape not in self.sites:
             self.sites[shape] = find_sites(self.network, x)
         if not self.has_layers and not has_noise(self.network, self.sites[shape]):
-            raise NetworkStateError(no_dropout(self.network))
+            raise NetworkStateError(no_dropout_text(self.network))
         fix_noise(self.network, self.sites[shape], self.noise_mask)
         self.fixed = shape
 
-    def noise_mask(self, layer: str, place: Place, shape: tuple[int, ...], probability: float) -> Tensor:
+    def noise_mask(self, layer: str, draw: Draw, shape: tuple[int, ...], probability: float) -> Tensor:
         """1 with this probability, in numbers of their own for each module, operation and draw."""
-        key = layer, place, shape
+        key = layer, draw, shape
         if key not in self.masks:
             names = (name for name, _ in self.network.named_modules())
             number = next(index for index, name in enumerate(names) if name == layer)
-            random = np.random.default_rng((*self.seed, FUNCTIONS, number, *place)).random(shape)
+            random = np.random.default_rng((*self.seed, FUNCTION_SEED, number, *draw)).random(shape)
             self.masks[key] = torch.from_numpy(np.asarray(random < probability))
         return self.masks[key]
 

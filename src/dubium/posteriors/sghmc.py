@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from dubium.checks import check_number, warn_user
 from dubium.errors import DivergedError
 from dubium.posteriors.batches import Batches, TrainingBatches, training_batches
-from dubium.posteriors.extras import import_extra
 from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.log_posterior import (
     OnSamplerEpoch,
@@ -18,6 +17,7 @@ from dubium.posteriors.log_posterior import (
     state_of_tensors,
     tensors_of_state,
 )
+from dubium.posteriors.optional_imports import import_extra
 from dubium.posteriors.weights import WeightSamples, snapshot
 from dubium.seeds import numbered_seed
 

@@ -24,7 +24,7 @@ class Stack(nn.Module):
 
 
 def check_class_counts(logits: Sequence[Tensor]) -> None:
-    """Whether the logits (B, K) of all networks are of as many classes."""
+    """Raise an error unless the logits (B, K) of all networks are of as many classes."""
     for index, each in enumerate(logits):
         if each.shape[-1] != logits[0].shape[-1]:
             raise PosteriorError(

@@ -7,7 +7,6 @@ from torch import nn
 from dubium.checks import check_number
 from dubium.errors import DivergedError
 from dubium.posteriors.batches import Batches, training_batches
-from dubium.posteriors.extras import import_extra
 from dubium.posteriors.gaussian import Gaussian, check_samples
 from dubium.posteriors.log_posterior import (
     OnSamplerEpoch,
@@ -17,6 +16,7 @@ from dubium.posteriors.log_posterior import (
     state_of_tensors,
     tensors_of_state,
 )
+from dubium.posteriors.optional_imports import import_extra
 from dubium.posteriors.weights import snapshot, with_weights
 from dubium.seeds import numbered_seed
 

@@ -20,7 +20,7 @@ from torch.nn.functional import adaptive_avg_pool2d
 
 from dubium.advice import NOTHING
 from dubium.figures import smooth_map
-from dubium.posteriors.extras import import_extra
+from dubium.posteriors.optional_imports import import_extra
 from dubium.regions import SIDE_PER_SMOOTH
 from dubium.run.store import Results, Row
 

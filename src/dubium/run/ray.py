@@ -13,7 +13,7 @@ from typing import Any
 
 from dubium.errors import ClusterError
 from dubium.executor import EventListener, Executor, J, R, S, thread_count
-from dubium.posteriors.extras import import_extra
+from dubium.posteriors.optional_imports import import_extra
 
 RETRIES = 4  # of a job whose worker died; one that always dies, of too little memory say, must end some time
 ANSWER = 10  # seconds that a cluster may take to answer

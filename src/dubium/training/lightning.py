@@ -8,7 +8,7 @@ from torch import Tensor
 from dubium._explain import explain, uncertainty
 from dubium.checks import check_kinds, warn_user
 from dubium.errors import ImagesTypeError
-from dubium.posteriors.extras import import_extra
+from dubium.posteriors.optional_imports import import_extra
 from dubium.training.doubtful import DoubtfulImages, log_explanation
 from dubium.types import Kind
 

@@ -15,7 +15,7 @@ from dubium.fingerprint import dataset_fingerprint
 from dubium.folder_lock import own_folder
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.posteriors import load_posterior, posterior_record, save_posterior
-from dubium.posteriors.extras import import_extra
+from dubium.posteriors.optional_imports import import_extra
 from dubium.posteriors.files.record import FILE
 from dubium.training.board import tensorboard_writer
 from dubium.training.checkpoint import restore_state

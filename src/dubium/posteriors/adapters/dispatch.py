@@ -70,7 +70,10 @@ LONELY_STATE = (
 
 
 def from_collection(obj: list[Any] | tuple[Any, ...], samples: int | None, seed: int) -> Posterior:
-    """A list or tuple of networks as it is; a pair of a network and what the library posteriors learnt about it."""
+    """A posterior of (network, state) or (network, states) of the library posteriors; others are returned unchanged.
+
+    States without a network are refused.
+    """
     if obj and is_state(obj[0]):
         raise PosteriorTypeError(LONELY_STATE.format(name=f"{type(obj).__name__} of {type(obj[0]).__name__}"))
     if len(obj) == 2 and isinstance(obj[0], nn.Module):

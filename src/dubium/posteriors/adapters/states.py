@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from dubium.errors import PosteriorTypeError
-from dubium.posteriors.extras import import_extra
 from dubium.posteriors.gaussian import Gaussian, check_samples
+from dubium.posteriors.optional_imports import import_extra
 from dubium.posteriors.weights import WeightSamples, snapshot, with_weights
 from dubium.types import Posterior
 
