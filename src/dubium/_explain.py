@@ -6,7 +6,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium._methods import choose_method
+from dubium._methods import FULLGRAD, choose_method
 from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_CONTEXT, DEFAULT_MEMORY, Context
 from dubium.attribution._passes import predict_logits
@@ -22,10 +22,9 @@ from dubium.errors import OptionError, PosteriorTypeError
 from dubium.explanation import Explanation, make_explanation
 from dubium.networks.borrow import borrow_networks
 from dubium.networks.class_choice import check_class_names, check_pair
-from dubium.networks.cut_gradients import find_unseen
 from dubium.networks.logits_network import LogitsRequest
 from dubium.networks.outputs import OutputChoice
-from dubium.registry import UA_BACKPROP, method_names
+from dubium.registry import METHODS, UA_BACKPROP, method_names
 from dubium.types import KINDS, Images, Kind, Progress
 
 
@@ -101,8 +100,8 @@ def explain(
         for each in [maps, extras["signed"]] if "signed" in extras else [maps]:
             if not each.isfinite().all():
                 refuse_maps(each, chosen.name, is_users=chosen.attributor.is_users)
-        if chosen.attributor.uses_fullgrad and networks.first_passes.node_names:
-            warn_if_incomplete(networks, networks.first_passes.node_names, x, context.memory, find_unseen)
+        if chosen.attributor.entry is METHODS[FULLGRAD] and networks.first_passes.node_names:
+            warn_if_incomplete(networks, networks.first_passes.node_names, x, context.memory)
     warn_of_logits(x, logits, kinds)
     if pair_ids is not None:
         used_options = {**used_options, "pair": pair_ids}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -67,8 +67,8 @@ class UABackpropMethod:
     relevance_argument: object  # as the user named it
     options: UABackpropOptions
     explains_log_probs: bool  # the networks that it is given are to return log-probabilities, which are logits too
-    name: str = UA_BACKPROP
-    needs_gradients: bool = True
+    name: ClassVar[str] = UA_BACKPROP
+    needs_gradients: ClassVar[bool] = True
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> MethodResult:
         if x[:1].nbytes > LARGE_IMAGE:
@@ -90,7 +90,7 @@ class UncertaintyMethod:
     attributor: ConfiguredAttributor
     name: str
     needs_gradients: bool  # if True, a network whose logits have no gradient at x is refused: its maps would be flat
-    explains_log_probs: bool = False
+    explains_log_probs: ClassVar[bool] = False
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> MethodResult:
         if self.needs_gradients and x[:1].nbytes > LARGE_IMAGE:
@@ -203,9 +203,7 @@ def make_attributor(name: str, function: Attributor, entry: MethodEntry | None =
     """An attributor with its options' defaults; `entry` is its row in the registry, if it is one of ours."""
     takes_context = CONTEXT in inspect.signature(function).parameters
     relevance_class = load_function(entry.relevance_class) if entry and entry.relevance_class else RelevanceByCalls
-    uses_fullgrad = entry is METHODS[FULLGRAD]
-    options = default_options(function)
-    return ConfiguredAttributor(name, function, options, takes_context, entry, relevance_class, uses_fullgrad)
+    return ConfiguredAttributor(name, function, default_options(function), takes_context, entry, relevance_class)
 
 
 def default_options(function: Callable[..., Any]) -> dict[str, Any]:

@@ -30,20 +30,20 @@ def sample_classes(
     share: Float[Tensor, "S kinds=3 B K"], classes: int | str, seed: int, to_pixels: ToPixels
 ) -> tuple[Float[Tensor, "S kinds=3 B K"], Int[Tensor, " B"] | None]:
     """The shares, moved to as many classes as `classes` says; for "auto", also how many it chose for each image."""
-    networks, _, images, class_count = share.shape
-    offset = start_offsets(networks, seed).to(share.device)
-    counts = torch.full((images,), min(classes, class_count) if isinstance(classes, int) else class_count)
+    network_count, _, image_count, class_count = share.shape
+    offset = start_offsets(network_count, seed).to(share.device)
+    counts = torch.full((image_count,), min(classes, class_count) if isinstance(classes, int) else class_count)
     if classes == "auto" and class_count > FEW:
         counts = enough_classes(to_pixels(pilot_weights(share, offset)), class_count)
     weights = class_weights(share, counts, offset) if bool((counts < class_count).any()) else share
     return weights, counts if classes == "auto" else None
 
 
-def start_offsets(networks: int, seed: int) -> Float[Tensor, "S 1 1"]:
+def start_offsets(network_count: int, seed: int) -> Float[Tensor, "S 1 1"]:
     """Where each network's points begin: evenly spaced, so that networks with similar shares draw different classes."""
     generator = torch.Generator().manual_seed(seed)
     first = torch.rand((), generator=generator, dtype=torch.float32).double() + 2**-25  # never a whole number
-    return ((first + torch.arange(networks, dtype=torch.float64) / networks) % 1)[:, None, None]
+    return ((first + torch.arange(network_count, dtype=torch.float64) / network_count) % 1)[:, None, None]
 
 
 def class_weights(
@@ -53,43 +53,43 @@ def class_weights(
 
     Where there are no more than `count` classes, the shares stay as they are.
     """
-    scores = share[:, 1:].sum(-1, keepdim=True)
+    scores = share[:, 1:].sum(-1, keepdim=True)  # (S, 2, B, 1)
     aleatoric, epistemic = (share[:, 1:] / scores.clamp(min=TINY)).unbind(1)
     has_aleatoric, has_epistemic = (scores > 0).unbind(1)
     aleatoric = torch.where(has_aleatoric, aleatoric, epistemic)  # where one is zero, the other is all there is to draw
     epistemic = torch.where(has_epistemic, epistemic, aleatoric)
-    common = torch.minimum(aleatoric, epistemic)
-    rest = (aleatoric - common).sum(-1, keepdim=True)  # as much as epistemic - common
-    wanted = count[:, None].to(share.device)
-    per_mass = points_per_mass(common, rest, wanted)
-    chances = per_mass * common
-    sure = chances >= 1
-    points = torch.stack(
+    common = torch.minimum(aleatoric, epistemic)  # (S, B, K)
+    rest_mass = (aleatoric - common).sum(-1, keepdim=True)  # (S, B, 1), as much as of epistemic - common
+    count = count[:, None].to(share.device)  # (B, 1)
+    rate = sampling_rate(common, rest_mass, count)  # (S, B, 1)
+    chances = rate * common  # (S, B, K)
+    is_certain = chances >= 1  # (S, B, K)
+    point_counts = torch.stack(
         [
-            count_points(torch.cat([chances.masked_fill(sure, 0), per_mass * (share_of_kind - common)], -1), offset)
+            count_points(torch.cat([chances.masked_fill(is_certain, 0), rate * (share_of_kind - common)], -1), offset)
             for share_of_kind in (aleatoric, epistemic)
         ],
         1,
-    )  # (S, 2, B, 2 K): hits on what is common, hits on the rest
-    hits = points.unflatten(-1, (2, -1)).sum(-2) / per_mass[:, None]
-    weights = scores * (hits + (common * sure)[:, None])
-    everything = wanted >= share.shape[-1]
-    return torch.where(everything, share, torch.cat([weights.sum(1, keepdim=True), weights], 1))
+    )  # (S, 2, B, 2 K): points on what is common, points on the rest
+    drawn_mass = point_counts.unflatten(-1, (2, -1)).sum(-2) / rate[:, None]  # (S, 2, B, K)
+    weights = scores * (drawn_mass + (common * is_certain)[:, None])  # (S, 2, B, K)
+    has_all_classes = count >= share.shape[-1]  # (B, 1)
+    return torch.where(has_all_classes, share, torch.cat([weights.sum(1, keepdim=True), weights], 1))
 
 
-def points_per_mass(
-    common: Float[Tensor, "S B K"], rest: Float[Tensor, "S B 1"], count: Int[Tensor, "B 1"]
+def sampling_rate(
+    common: Float[Tensor, "S B K"], rest_mass: Float[Tensor, "S B 1"], count: Int[Tensor, "B 1"]
 ) -> Float[Tensor, "S B 1"]:
-    """The sampling rate: inclusion probability per unit of a class's share.
+    """Inclusion probability per unit of a class's share.
 
     Classes whose probability would exceed 1 are removed with one point each; the rate is the number of points that
     remain, divided by the mass that remains.
     """
     largest = common.sort(-1, descending=True).values
-    left = largest.flip(-1).cumsum(-1).flip(-1) + rest  # mass of a class and all that are no larger
-    sure_count = ((count - torch.arange(common.shape[-1], device=common.device)) * largest > left).sum(-1, keepdim=True)
-    sure_count = sure_count.clamp(max=common.shape[-1] - 1)
-    return (count - sure_count) / left.gather(-1, sure_count).clamp(min=TINY)
+    left = largest.flip(-1).cumsum(-1).flip(-1) + rest_mass  # (S, B, K): mass of a class and all that are no larger
+    is_certain = (count - torch.arange(common.shape[-1], device=common.device)) * largest > left  # (S, B, K)
+    certain_count = is_certain.sum(-1, keepdim=True).clamp(max=common.shape[-1] - 1)  # (S, B, 1)
+    return (count - certain_count) / left.gather(-1, certain_count).clamp(min=TINY)
 
 
 def count_points(chances: Float[Tensor, "S B N"], offset: Float[Tensor, "S 1 1"]) -> Float[Tensor, "S B N"]:
@@ -99,7 +99,7 @@ def count_points(chances: Float[Tensor, "S B N"], offset: Float[Tensor, "S 1 1"]
 
 
 def pilot_weights(share: Float[Tensor, "S kinds=3 B K"], offset: Float[Tensor, "S 1 1"]) -> Float[Tensor, "S 2 B K"]:
-    """Two small draws for the total, as far sure_count as they can be."""
+    """Two draws of `PILOT` classes for the total, with offsets half a step apart: weights (S, 2, B, K)."""
     few = torch.full((share.shape[2],), PILOT)
     return torch.stack([class_weights(share, few, start)[:, 0] for start in (offset, (offset + 0.5) % 1)], 1)
 

@@ -70,8 +70,8 @@ def carry_to_pixels(
     for chunk in relevance.class_maps(weights):
         pixel_weights = pixel_softmax(chunk.maps, options.tau2) if options.normalize else chunk.maps
         pixel_weights = pixel_weights.to(weights.dtype)  # a network may compute in another type inside
-        maps[chunk.images] += torch.einsum("stbk,sbkhw->bthw", chunk.weights, pixel_weights) / len(weights)
-        done = (chunk.networks.stop - 1) * len(x) + chunk.images.stop
+        maps[chunk.image_slice] += torch.einsum("stbk,sbkhw->bthw", chunk.weights, pixel_weights) / len(weights)
+        done = (chunk.network_slice.stop - 1) * len(x) + chunk.image_slice.stop
         progress(done, total)
     if done < total:  # classes without weight have no chunk, so that the last call may be missing
         progress(total, total)

@@ -10,7 +10,7 @@ from dubium._methods import scale_to_scores
 from dubium.attribution import blur_path, ig
 from dubium.attribution._blur import WIDTHS, blurred_copies
 from dubium.attribution._context import DEFAULT_CONTEXT
-from dubium.attribution.blur_path import PARTS_OF_TOTAL, blur_credits, mean_rise, sum_of_terms
+from dubium.attribution.blur_path import PARTS_OF_TOTAL, blur_credits, credits_of_kinds, mean_rise
 from dubium.posteriors import stack
 from dubium.shares import UncertaintyTarget
 from tests.networks import ensemble, images, small_cnn
@@ -77,7 +77,7 @@ def test_it_is_ig_with_blurred_starts():
 
 def test_the_map_of_total_is_exactly_the_sum_of_the_two_others():
     network, x = stack(ensemble(small_cnn)), images(3)
-    found = sum_of_terms(
+    found = credits_of_kinds(
         lines(network, x, UncertaintyTarget(PARTS_OF_TOTAL)), PARTS_OF_TOTAL, ("total", "aleatoric", "epistemic")
     )
     assert torch.equal(found[:, :, 0], found[:, :, 1] + found[:, :, 2])

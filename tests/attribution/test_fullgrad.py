@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import dubium
 from dubium.attribution import Context, fullgrad
 from dubium.attribution._fullgrad_terms import to_grid
-from dubium.attribution._layouts import CHANNELS_FIRST, CHANNELS_LAST, Layouts
+from dubium.attribution._layouts import CHANNELS_FIRST, CHANNELS_LAST, LayoutTracker
 from dubium.attribution.fullgrad import FullGradPass
 from dubium.models import Normalized, cifar_resnet, cnn, resnet18
 from dubium.models.normalized import Normalise
@@ -404,7 +404,7 @@ def test_tokens_are_complete_and_have_a_place(prefix, attention):
 
 def test_a_term_on_tokens_lies_where_its_patch_is():
     """A bias that acts on one token is seen in the map over that token's patch alone."""
-    layout = Layouts(2, sizes={(3, 4): None}).find(torch.zeros(2, 13, 8))
+    layout = LayoutTracker(2, sizes={(3, 4): None}).find(torch.zeros(2, 13, 8))
     gradient = torch.zeros(1, 1, 2, 13, 8)
     gradient[0, 0, 1, 1 + 4 * 2 + 3, 5] = 1  # row 2, column 3
     assert to_grid(gradient, layout)[0, 1, :, :, 0].sum(-1).nonzero().tolist() == [[2, 3]]

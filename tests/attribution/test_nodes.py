@@ -19,11 +19,11 @@ NETWORKS = {"the paper's CNN": (cnn, (1, 28, 28)), "a ResNet": (lambda: cifar_re
 def left_to_autograd(monkeypatch):
     """Names of the nodes that had no rule, and how often each rule fired."""
     plain, fired = Counter(), Counter()
-    autograd_gradients = _gradients.autograd_gradients
+    node_gradients = _gradients.node_gradients
 
     def count_plain(name, *args):
         plain[name] += 1
-        return autograd_gradients(name, *args)
+        return node_gradients(name, *args)
 
     def counting(name, make):
         def made(steps):
@@ -33,7 +33,7 @@ def left_to_autograd(monkeypatch):
 
         return made
 
-    monkeypatch.setattr(_gradients, "autograd_gradients", count_plain)
+    monkeypatch.setattr(_gradients, "node_gradients", count_plain)
     monkeypatch.setattr(_gradients, "RULES", {name: counting(name, make) for name, make in rules.RULES.items()})
     return plain, fired
 

@@ -16,7 +16,7 @@ from dubium.attribution._biases import Bias
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._fullgrad_terms import to_grid
 from dubium.attribution._target import ALL_LOGITS
-from dubium.attribution.fullgrad import FullGradPass, bias_terms
+from dubium.attribution.fullgrad import FullGradPass, reduce_at_biases
 from dubium.networks.borrow import borrow_networks
 from tests.zoo.architectures import Architecture
 
@@ -109,7 +109,7 @@ def placed_share(network: nn.Module, x: Tensor) -> float:
         warnings.simplefilter("ignore")
         (one,) = [FullGradPass(own, x, only_spatial=False) for own in networks]
         sums = torch.zeros(2, dtype=torch.float64)
-        for terms in bias_terms([one], ALL_LOGITS, absolute_sums, DEFAULT_MEMORY):
+        for terms in reduce_at_biases([one], ALL_LOGITS, absolute_sums, DEFAULT_MEMORY):
             sums += torch.stack([*terms]).double().sum(0)
     return (sums[0] / sums[1]).item()
 

@@ -20,7 +20,7 @@ from torch.utils.hooks import RemovableHandle
 from dubium.attribution._autograd.nodes import disable_torch_function, is_copy, leads_around
 from dubium.attribution._bias_free import ELEMENTWISE_LAYERS, HOMOGENEOUS_LAYERS, LINEAR_LAYERS
 from dubium.attribution._implicit import ImplicitBiases
-from dubium.attribution._layouts import CHANNEL_LAYER, CHANNELS_FIRST, DENSE_LAYER, Layout, Layouts
+from dubium.attribution._layouts import CHANNEL_LAYER, CHANNELS_FIRST, DENSE_LAYER, Layout, LayoutTracker
 from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
 from dubium.posteriors.mc_dropout import FixedDropout
@@ -55,7 +55,7 @@ class RecordedBiases:
     With `only_spatial`, only those that have a place in the image; otherwise all, and the pass is of one image.
     """
 
-    layouts: Layouts
+    layouts: LayoutTracker
     only_spatial: bool
     biases_at_edges: list[tuple[GradientEdge, Bias]] = field(default_factory=list)
     normalise_calls: list[NormaliseCall] = field(default_factory=list)
@@ -75,7 +75,8 @@ class RecordedBiases:
                 )
 
     def add_known(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        """A hook after layers whose bias is a parameter, or follows from some, or is none."""
+        """Forward hook. Convolution, dense layer, BatchNorm: record the bias. `Normalise`: note the call. Others: only
+        follow the layout."""
         if not torch.is_grad_enabled():  # a pass that is made for a check: its outputs are on no path to the logits
             return
         with disable_torch_function():
@@ -132,7 +133,7 @@ def record_biases(network: nn.Module, image_count: int, *, only_spatial: bool) -
     Layers whose function is known, and innermost modules of any kind, have one bias each. What happens outside of them
     is recorded operation by operation.
     """
-    recorded = RecordedBiases(Layouts(image_count), only_spatial)
+    recorded = RecordedBiases(LayoutTracker(image_count), only_spatial)
     leaves, has_operations = leaf_modules(network)
     operations = (
         OperationRecorder(recorded.is_wanted, recorded.add, recorded.layouts.follow) if has_operations else None

@@ -36,7 +36,7 @@ def blurred_copies(x: Images) -> Float[Tensor, "n B C H W"]:
 
 
 def blur_at_widths(x: Float[Tensor, "n B C H W"]) -> Float[Tensor, "n B C H W"]:
-    """The first images as blurred as the first of `blurred_copies`, the next as the next; n may be less than these."""
+    """x[i] blurred with the sigma of WIDTHS[i]; n is at most `len(WIDTHS)`."""
     return _blur_each(x, path_sigmas(x)[: len(x)])
 
 

@@ -30,10 +30,10 @@ FIRST_PASS_FACTOR = 2 * FEATURE_FACTOR  # with a graph, as the checks of a first
 TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
 NEGLIGIBLE = 16 * 2**20  # bytes that are not counted: below, a limit is a matter of speed alone
 LARGE_IMAGE = NEGLIGIBLE // FEATURE_FACTOR  # bytes of an image: above, the limit is checked before anything is computed
-ROW_FEATURES = 4  # of the largest gradient of an image and target, alive at once in a backward pass of many
-BACKWARD_FEATURES = 8  # of the widest layer, alive at once in a backward pass: gradients, copies, a layer's workspace
-IMPLICIT_FEATURES = 12  # the same, where the widest operation has an implicit bias
-FORWARD_FEATURES = 4  # of the widest layer, alive at once in a forward pass without a graph
+ROW_FEATURES = 4  # backward pass of many targets: peak memory is 4 times the largest gradient of one image and target
+BACKWARD_FEATURES = 8  # backward pass of one image: gradients, copies, workspace are 8 times its largest output
+IMPLICIT_FEATURES = 12  # the same: 12 times the largest output of an operation that may have an implicit bias
+FORWARD_FEATURES = 4  # forward pass of one image without a graph: peak memory is 4 times its largest output
 
 
 class Cost(NamedTuple):
@@ -45,15 +45,15 @@ class Cost(NamedTuple):
     smallest_chunk_bytes: int = 0
     image_shape: tuple[int, ...] = ()
 
-    def chunk_sizes(self, images: int, memory: int) -> tuple[int, int]:
+    def chunk_sizes(self, image_count: int, memory: int) -> tuple[int, int]:
         """Images and targets at a time: the largest chunk that fits, targets before images, since they share a forward
         pass; then made smaller until all chunks have about the same size."""
         if self.smallest_chunk_bytes > max(memory, NEGLIGIBLE):
             refuse_memory(self.smallest_chunk_bytes, memory, self.image_shape)
         limit = min(memory // 2, max(CACHE_BYTES, FAST_ROWS * self.per_row))
         targets = max(1, min(self.targets, limit // self.per_row))
-        at_once = max(1, min(images, limit // (targets * self.per_row), memory // 2 // self.per_image))
-        return even_size(images, at_once), even_size(self.targets, targets)
+        at_once = max(1, min(image_count, limit // (targets * self.per_row), memory // 2 // self.per_image))
+        return even_size(image_count, at_once), even_size(self.targets, targets)
 
 
 def even_size(count: int, most: int) -> int:
@@ -77,18 +77,18 @@ def measure_cost(network: nn.Module, x: Float[Tensor, "B ..."], target: Target |
     return Cost(scores.shape[1], 2 * sum(sizes), ROW_FEATURES * max(sizes), gradient_bytes(outputs), tuple(x.shape[1:]))
 
 
-def fits_unmeasured(networks: int, x: Images, memory: int) -> bool:
-    """Whether `networks * FIRST_PASS_FACTOR * x.nbytes`, a bound for common networks, is at most 1/64 of the memory.
+def fits_unmeasured(network_count: int, x: Images, memory: int) -> bool:
+    """Whether `network_count * FIRST_PASS_FACTOR * x.nbytes`, a bound for common networks, is at most memory / 64.
 
     A WideResNet exceeds the bound tenfold, and still fits a quarter of the memory.
     """
-    return networks * FIRST_PASS_FACTOR * x.nbytes <= memory // UNMEASURED_DIVISOR
+    return network_count * FIRST_PASS_FACTOR * x.nbytes <= memory // UNMEASURED_DIVISOR
 
 
 def images_per_pass(network: nn.Module, x: Images, target: Target | None, memory: int) -> int:
     """Images whose pass, with all targets' gradients, keeps to memory and cache; a few small ones are not measured."""
-    networks = len(network.networks) if isinstance(network, Stack) else 1
-    is_few = len(x) == 1 or (len(x) <= FEW_IMAGES and fits_unmeasured(networks, x, memory))
+    network_count = len(network.networks) if isinstance(network, Stack) else 1
+    is_few = len(x) == 1 or (len(x) <= FEW_IMAGES and fits_unmeasured(network_count, x, memory))
     if x[:1].nbytes <= LARGE_IMAGE and is_few:
         return max(1, len(x))
     return measure_cost(network, x, target).chunk_sizes(len(x), memory)[0]
@@ -107,12 +107,12 @@ def split_memory_for_effects(network: nn.Module, x: Images, effects: int, memory
     gradients = measure_cost(network, x).smallest_chunk_bytes if x[:1].nbytes > LARGE_IMAGE else 0
     if kept + gradients > max(memory, NEGLIGIBLE):
         refuse_memory(kept + gradients, memory, x.shape[1:])
-    images = max(1, min(len(x), memory // (2 * kept), (memory - gradients) // kept))
-    return images, max(memory // 2, memory - images * kept)
+    image_count = max(1, min(len(x), memory // (2 * kept), (memory - gradients) // kept))
+    return image_count, max(memory // 2, memory - image_count * kept)
 
 
 def check_gradient_memory(networks: Iterable[nn.Module], x: Images, memory: int) -> None:
-    """Whether gradients at one image keep to the memory, in each of the networks.
+    """Raise an error if gradients at one image need more than the memory, in any of the networks.
 
     It runs first, because the check of the forward pass would advise a limit that is too small for the backward pass.
     """
@@ -145,7 +145,7 @@ def check_memory_of_one_image(network: nn.Module, x: Images, memory: int, needed
 
 def gradient_bytes(outputs: OutputSizes) -> int:
     """Of the gradients at one image: all outputs stay for them."""
-    widest = max(BACKWARD_FEATURES * max(outputs.sizes), IMPLICIT_FEATURES * outputs.widest)
+    widest = max(BACKWARD_FEATURES * max(outputs.sizes), IMPLICIT_FEATURES * outputs.widest_with_bias)
     return sum(outputs.sizes) + widest
 
 

@@ -12,7 +12,7 @@ from torch.nn.functional import interpolate
 
 from dubium.attribution._autograd.nodes import graph_nodes
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._controls import count_targets
+from dubium.attribution._target import count_targets
 from dubium.attribution.grad_cam import find_layer
 from dubium.checks import count_text, warn_user
 from dubium.errors import OptionError, lookup
@@ -206,8 +206,8 @@ def as_tuple(value: Any) -> Any:
 
 
 def fit_to_images(attributions: Tensor, x: Images) -> Tensor:
-    """Attributions of a layer, at the size of the images."""
-    if attributions.ndim != 4 or attributions.shape[2:] == x.shape[2:]:
+    """Attributions (B, C, h, w) of a layer, at the size of the images."""
+    if attributions.shape[2:] == x.shape[2:]:
         return attributions
     larger: Tensor = interpolate(attributions, size=x.shape[2:], mode="bilinear", align_corners=False)
     return larger

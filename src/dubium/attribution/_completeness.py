@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from dubium.attribution._autograd.rules import RULES
 from dubium.attribution._biases import Bias
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.attribution._fullgrad_terms import term_product, term_sum
+from dubium.attribution._cut_gradients import find_unseen
+from dubium.attribution._fullgrad_terms import term_product, term_total
 from dubium.attribution._target import ALL_LOGITS, LogitTarget
-from dubium.attribution.fullgrad import FullGradPass, bias_terms
+from dubium.attribution.fullgrad import FullGradPass, reduce_at_biases
 from dubium.checks import warn_user
 from dubium.types import Images, Posterior
 
@@ -23,22 +24,15 @@ COMPLETE_NODES = frozenset([*RULES, LEAF, *LINEAR_NODES])
 """Nodes of functions whose biases are recorded exactly: a network that has no others is complete by construction."""
 MISSING = 1e-3  # of a logit: what FullGrad may miss without a word
 SUM_ROUNDING = 64  # times the machine's precision and the sum of all absolute terms: what may be missed by rounding
-LOGITS = 3  # of the first image: what is measured; each costs every explanation time
+MEASURED_LOGITS = 3  # of the first image; each costs every explanation time
 
 
-def warn_if_incomplete(
-    networks: Posterior,
-    node_names: Mapping[int, Collection[str]],
-    x: Images,
-    memory: int,
-    find_unseen: Callable[[nn.Module, Images], str],
-) -> None:
+def warn_if_incomplete(networks: Posterior, node_names: Mapping[int, Collection[str]], x: Images, memory: int) -> None:
     """One warning if FullGrad misses some of the logits of the first image, in a network that has other nodes than
     `COMPLETE_NODES`.
 
     Args:
         node_names: names of autograd's nodes in some of the networks, by their numbers.
-        find_unseen: names the layer in which something is computed that is not seen, or none.
     """
     others = {index for index, names in node_names.items() if not COMPLETE_NODES.issuperset(names)}
     for index, network in enumerate(networks if others and len(x) else ()):
@@ -46,7 +40,8 @@ def warn_if_incomplete(
             continue
         forward_pass = FullGradPass(network, x[:1], only_spatial=False)
         classes = forward_pass.output.shape[1]
-        target = LogitTarget(torch.arange(0, classes, max(1, classes // LOGITS), device=x.device)[:LOGITS])
+        class_ids = torch.arange(0, classes, max(1, classes // MEASURED_LOGITS), device=x.device)
+        target = LogitTarget(class_ids[:MEASURED_LOGITS])
         gap = relative_gap(forward_pass, target, memory).median()
         if gap > MISSING and gap > rounding_gap(forward_pass, target, memory):
             layer = find_unseen(network, x[:1])
@@ -62,7 +57,7 @@ def warn_if_incomplete(
 
 def rounding_gap(forward_pass: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, ""]:
     """The relative gap that rounding may make between logits and the sum of all terms."""
-    sizes = sum_terms(forward_pass, target, lambda *term: term_product(*term).abs().flatten(2).sum(2), memory)
+    sizes = sum_over_biases(forward_pass, target, lambda *term: term_product(*term).abs().flatten(2).sum(2), memory)
     logits = target(forward_pass.output.detach())
     return SUM_ROUNDING * torch.finfo(logits.dtype).eps * (sizes / logits.abs().clamp(min=1)).median()
 
@@ -79,12 +74,12 @@ def fullgrad_gap(network: nn.Module, x: Images, *, memory: int = DEFAULT_MEMORY)
 def relative_gap(forward_pass: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, "1 T"]:
     """|logit - sum of terms| / max(1, |logit|), of one image."""
     logits = target(forward_pass.output.detach())
-    return (logits - sum_terms(forward_pass, target, term_sum, memory)).abs() / logits.abs().clamp(min=1)
+    return (logits - sum_over_biases(forward_pass, target, term_total, memory)).abs() / logits.abs().clamp(min=1)
 
 
-def sum_terms(
+def sum_over_biases(
     forward_pass: FullGradPass, target: LogitTarget, reduction: Callable[[Bias, Tensor], Tensor], memory: int
 ) -> Float[Tensor, " T"]:
     """The sum of what a reduction (t, S) makes of each term, of one image."""
-    chunks = bias_terms([forward_pass], target, reduction, memory)
+    chunks = reduce_at_biases([forward_pass], target, reduction, memory)
     return torch.cat([torch.stack([*terms]).sum(0)[:, 0] for terms in chunks])

@@ -1,4 +1,4 @@
-"""What the controls share: how many maps to make, and random numbers that belong to an image."""
+"""What the random controls share: maps of random numbers that belong to an image."""
 
 import zlib
 from collections.abc import Callable
@@ -7,28 +7,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._target import target_for_images
+from dubium.attribution._target import count_targets
 from dubium.shares import UncertaintyTarget
 from dubium.types import Images, Kind, Maps, Target
 
-DRAWN: tuple[Kind, ...] = ("epistemic", "aleatoric", "total")
+DRAW_ORDER: tuple[Kind, ...] = ("epistemic", "aleatoric", "total")
 """The order in which random maps are drawn; version 1 drew them as they were asked for, epistemic ones mostly first."""
-
-
-def count_targets(network: nn.Module, x: Images, target: Target) -> int:
-    """T, from the first image."""
-    return target_for_images(target, slice(1))(network(x[:1].clone())).shape[1]
-
-
-def repeat_for_targets(maps: Float[Tensor, "B H W"], network: nn.Module, x: Images, target: Target) -> Maps:
-    """The same map for every target."""
-    return maps[:, None].repeat(1, count_targets(network, x, target), 1, 1)
 
 
 def draw_maps(draw: Callable[..., Tensor], network: nn.Module, x: Images, target: Target, seed: int) -> Maps:
     """A map of `torch.rand` or `torch.randn` for each image and target; a kind's does not depend on other kinds."""
     if isinstance(target, UncertaintyTarget):
-        places = [DRAWN.index(kind) for kind in target.kinds]
+        places = [DRAW_ORDER.index(kind) for kind in target.kinds]
     else:
         places = list(range(count_targets(network, x, target)))
     maps = []

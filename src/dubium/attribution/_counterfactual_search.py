@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._autograd.autograd_backward import gradients_by_autograd
+from dubium.attribution._autograd.autograd_backward import grad_or_refuse
 from dubium.attribution._budget import forward_batch_size, measure_cost
 from dubium.attribution._context import Context
 from dubium.attribution._paths import MOST_STEPS
@@ -85,7 +85,7 @@ def counterfactuals(
                 values = value(leaf.clone())  # copied, since a first layer may work in place
             if not values.requires_grad:
                 raise OptionError("vae.decode cuts the gradient at its code (torch.no_grad, detach): let it have one.")
-            (slopes,) = gradients_by_autograd(values, [leaf], torch.ones_like(values), "the networks, or of vae")
+            (slopes,) = grad_or_refuse(values, [leaf], torch.ones_like(values), "the networks, or of vae")
             values = values.detach()
             check_objective(values, slopes, image_ids[rows])
             return values, slopes
@@ -133,7 +133,7 @@ class Encoder(nn.Module):
 
 
 def check_objective(values: Float[Tensor, " rows"], slopes: Codes, image: Int[Tensor, " rows"]) -> None:
-    """Whether a search can go on: without a number it would end where it is, as if nothing better were to be found."""
+    """Raise an error if a value or slope is not finite: the search would stay there, as if it were the best."""
     finite = values.isfinite() & slopes.isfinite().all(1)
     if not finite.all():
         raise OutputError(

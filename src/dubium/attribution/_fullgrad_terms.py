@@ -18,7 +18,7 @@ TermMap = Callable[[Bias, Tensor], Tensor]
 """A bias and the gradients of all targets at its layer's output, (t, S, B, ...) -> the term's map, (t, S, B, h, w)."""
 
 
-def term_sum(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
+def term_total(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
     """The sum of all numbers of a term."""
     return term_product(bias, gradient).flatten(2).sum(2)
 
@@ -66,8 +66,8 @@ def absolute_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
 
 def to_grid(gradient: Tensor, layout: Layout) -> Float[Tensor, "t B h w S C"]:
     """A gradient (t, S, B, ...), channels last; tokens without a place in the image are left out."""
-    if layout.merged:
-        gradient = gradient.squeeze(2).unflatten(2, (layout.merged, -1))
+    if layout.merged_images:
+        gradient = gradient.squeeze(2).unflatten(2, (layout.merged_images, -1))
     channels = [3 + axis for axis in range(gradient.ndim - 3) if axis not in layout.axes]
     maps = gradient.permute(0, 2, *[3 + axis for axis in layout.axes], 1, *channels)
     if layout.grid is not None:

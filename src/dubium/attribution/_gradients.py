@@ -82,9 +82,9 @@ def reduced_gradients(
         backward = Backward(scores, wanted, reductions)
     except MissingAttributeError:
         backward = AutogradBackward(scores, wanted, reductions)
-    images, targets = scores[0].shape
+    image_count, targets = scores[0].shape
     eye = torch.eye(targets, dtype=scores[0].dtype, device=scores[0].device)
-    cotangents = eye[:, None, None].expand(-1, len(scores), images, -1)
+    cotangents = eye[:, None, None].expand(-1, len(scores), image_count, -1)
     per_row = ROW_FEATURES * len(scores) * backward.largest_output * scores[0].element_size()
     _, targets_at_once = Cost(targets, per_image=1, per_row=per_row).chunk_sizes(1, memory)
     for chunk in cotangents.split(targets_at_once):
@@ -132,22 +132,22 @@ class Backward:
     @torch.no_grad()
     def __call__(self, cotangents: Tensor) -> list[Tensor]:
         """The reduced gradients at all places, from cotangents (T, S, *shape of the output)."""
-        at: dict[Node, Gradients] = defaultdict(dict)
-        at[self.output_edge.node][self.output_edge.output_nr] = cotangents
+        gradients_by_node: dict[Node, Gradients] = defaultdict(dict)
+        gradients_by_node[self.output_edge.node][self.output_edge.output_nr] = cotangents
         reduced: dict[int, Tensor] = {}
         with nullcontext() if self.all_have_rules else silence_fallback_warnings():
             for nodes, infos, rule in self.steps:
                 autograd_node, edges = nodes[0].autograd_node, nodes[0].edges
-                gradients = at.pop(autograd_node)
+                gradients = gradients_by_node.pop(autograd_node)
                 for index in self.wanted_at.get(autograd_node, ()):
                     output_nr = self.wanted[index].output_nr
                     if output_nr in gradients:
                         reduced[index] = self.reductions[index](gradients[output_nr])
                 if not edges:
                     continue
-                at_inputs = autograd_gradients(nodes, infos, gradients) if rule is None else rule(gradients[0])
+                at_inputs = node_gradients(nodes, infos, gradients) if rule is None else rule(gradients[0])
                 for (_, producer, output_nr), info, gradient in zip(edges, infos, at_inputs, strict=True):
-                    at_producer = at[producer]
+                    at_producer = gradients_by_node[producer]
                     if gradient.shape[2:] != info.shape:  # the node had broadcast its input
                         gradient = sum_to_shape(gradient, info.shape)
                     gradient = gradient.real if gradient.is_complex() > info.dtype.is_complex else gradient
@@ -167,9 +167,7 @@ def sum_to_shape(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
     return gradient.sum_to_size(*gradient.shape[:2], *shape)
 
 
-def autograd_gradients(
-    nodes: Sequence[BackwardNode], infos: Sequence[OutputInfo], gradients: Gradients
-) -> list[Tensor]:
+def node_gradients(nodes: Sequence[BackwardNode], infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:
     """What autograd does at the node, in one network after the other: all targets at once where the node allows it."""
     one_by_one = nodes[0].name in ONE_BY_ONE or nodes[0].is_python  # a Function in Python cannot be vmapped
     by_network = []

@@ -23,7 +23,7 @@ class NoForwardModeError(NotImplementedError):
     """A function that torch cannot differentiate forwards."""
 
 
-class Call:
+class DependentCall:
     """A function with its arguments, as a function of those of them that depend on the image."""
 
     def __init__(
@@ -74,11 +74,11 @@ def replace_infinity(value: Tensor) -> Tensor:
     return value if value.sum().isfinite() else value.masked_fill(~value.isfinite(), 0)
 
 
-def significant_bias(value: Tensor, product: Tensor | None) -> Tensor | None:
-    """The difference of a function's value and its derivative along its inputs; None where it is rounding."""
+def significant_bias(value: Tensor, tangent: Tensor | None) -> Tensor | None:
+    """Value minus tangent, the derivative along the inputs, of a function's output; None where it is rounding."""
     if not is_continuous(value) or not value.numel():
         return None
-    bias = replace_infinity(value - product if product is not None else value)  # from infinity comes no gradient
+    bias = replace_infinity(value - tangent if tangent is not None else value)  # from infinity comes no gradient
     scale = replace_infinity(value).abs().amax()
     return bias if bias.abs().amax() > BIAS_ROUNDING * torch.finfo(bias.dtype).eps * scale else None
 
@@ -145,12 +145,14 @@ def separate_outputs(out: Any) -> Any:
     return map_tensors(out, lambda value: value.view_as(value) if value.requires_grad else value)
 
 
-class BothEnds:
-    """The bias terms of a function without forward mode, from gradients at what it is given and at what it returns.
+class InputOutputTerms:
+    """The bias terms of a function f without forward mode, at its inputs and at its outputs.
 
-    The terms `-v` at the inputs and `f(v)` at the outputs, times the gradients J'g and g there, sum to g b. Where one
-    input and one output are of the same shape, both are joined, number by number, so that a function without a bias has
-    a term of zeros: at `ones`, the gradient of `f(v * ones) / ones` is `(J'g) v - g f(v)`.
+    Inputs are v, outputs f(v), and g is the cotangent at the outputs. The term `-v` at the inputs (their gradient is
+    J'g) and the term `f(v)` at the outputs (their gradient is g) sum to `g f(v) - (J'g) v`, which is g b. If there is
+    one input and one output of the same shape, a single term replaces both: f is called with `v * ones` and its output
+    divided by `ones`, so that the gradient at `ones` is `(J'g) v - g f(v)` and the bias there is -1. Then a function
+    without a bias has a term that is 0 in every number.
     """
 
     def __init__(self, dependent: Sequence[Tensor]) -> None:
@@ -193,17 +195,18 @@ def forward_of_copy(layer: nn.Module, parameters: dict[str, Any], state: dict[st
     """
     twin = object.__new__(type(layer))
     own = {name: copy(value) if isinstance(value, set) else value for name, value in state.items()}
-    twin.__dict__.update({**vars(layer), **map_tensors(own, copy_kept), "_parameters": parameters})
+    twin.__dict__.update({**vars(layer), **map_tensors(own, clone_or_dual), "_parameters": parameters})
     out = twin.forward(*args, **kwargs)
     kept = flatten_tensors(layer_state(twin))
     return out, [value if forward_ad.unpack_dual(value).tangent is not None else value.new_empty(0) for value in kept]
 
 
-def copy_kept(value: Tensor) -> Tensor:
-    """A copy, or the tensor itself if it is a parameter.
+def clone_or_dual(value: Tensor) -> Tensor:
+    """A copy of a tensor that is no parameter; of a parameter that is a vector, a dual with a tangent of zeros; other
+    parameters as they are.
 
-    Vectors among the parameters, biases of recurrent layers, get a tangent of zeros, for speed alone: where one is
-    missing, each addition calls into Python.
+    Vectors are biases of recurrent layers. Their tangent is for speed alone: where one is missing, each addition calls
+    into Python.
     """
     if not isinstance(value, nn.Parameter):
         return value.clone()
@@ -218,17 +221,17 @@ class ImplicitBiases:
     """
 
     recorded: "RecordedBiases"
-    pending: dict[nn.Module, list[Tensor | None] | BothEnds] = field(default_factory=dict)  # of layers in execution
+    pending: dict[nn.Module, list[Tensor | None] | InputOutputTerms] = field(default_factory=dict)  # layers that run
 
     def before(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = (layer._parameters, layer_state(layer), args, kwargs)
         dependent = [value for value in flatten_tensors(given) if value.requires_grad]
-        call = Call(partial(forward_of_copy, layer), given, {}, dependent, returns_nothing=False)
+        call = DependentCall(partial(forward_of_copy, layer), given, {}, dependent, returns_nothing=False)
         try:  # now: a layer that works in place overwrites its input
             values = [value.detach() for value in dependent]
             self.pending[layer] = implicit_biases(call.flat_outputs, values) if dependent else []
         except NoForwardModeError:
-            self.pending[layer] = ends = BothEnds(dependent)
+            self.pending[layer] = ends = InputOutputTerms(dependent)
             (layer._parameters, state, args, kwargs), _ = call.arguments(ends.copies)
             vars(layer).update(state)
             return args, kwargs
@@ -237,7 +240,7 @@ class ImplicitBiases:
     def after(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
         state, found = layer_state(layer), self.pending.pop(layer)
         keeps = any(value.requires_grad for value in flatten_tensors(state))
-        if isinstance(found, BothEnds):
+        if isinstance(found, InputOutputTerms):
             (out, kept), terms = found.terms((out, state))
         else:
             out, kept = separate_outputs((out, state))

@@ -32,14 +32,14 @@ class Layout:
     axes: tuple[int, ...]  # counted after the batch
     grid: Size | None = None
     prefix: int = 0
-    merged: int = 0  # images whose channels are side by side in a batch of one, (1, B * C, h, w)
+    merged_images: int = 0  # images whose channels are side by side in a batch of one, (1, B * C, h, w)
 
 
 CHANNELS_FIRST, CHANNELS_LAST = Layout((1, 2)), Layout((0, 1))
 
 
 @dataclass
-class Layouts:
+class LayoutTracker:
     """The layouts of a forward pass: what layers and operations have done to the axes of its features so far."""
 
     image_count: int
@@ -51,7 +51,7 @@ class Layouts:
     tokens_first: dict[int, Tensor] = field(default_factory=dict)  # (B, N, D) that were made of such
     attention: dict[int, Tensor] = field(default_factory=dict)  # matrices of queries and keys, (B, heads, N, N)
     merged: dict[int, Tensor] = field(default_factory=dict)  # images whose channels are side by side, (1, B * C, h, w)
-    is_split: bool = False  # whether the network takes the images of a batch apart: where each lies is then not known
+    network_splits_batch: bool = False  # it takes the images of a batch apart: where each lies is then not known
 
     def find(self, out: Tensor) -> Layout | None:
         """The layout of a feature (B, ...), given the sizes of the feature maps that the network has made so far.
@@ -64,11 +64,12 @@ class Layouts:
             return None
         shape, channels_last = out.shape, id(out) in self.channels_last
         if id(out) in self.merged:
-            return Layout((1, 2), merged=self.image_count)  # a convolution by weights of each image's own
+            return Layout((1, 2), merged_images=self.image_count)  # a convolution by weights of each image's own
         if out.is_complex() or out.ndim < 3:
             return None  # frequencies have no place, nor have numbers of an image or of all
         if shape[0] == 1 < self.image_count and id(out) not in self.batch_moved:
-            self.is_split |= out.ndim == 4 or (out.ndim == 3 and out.shape[1] != self.image_count)  # (1, B, D): a state
+            is_state = out.ndim == 3 and out.shape[1] == self.image_count  # (1, B, D), of a recurrent layer
+            self.network_splits_batch |= out.ndim in (3, 4) and not is_state
         if shape[0] != self.image_count or id(out) in self.batch_moved:
             return None
         if id(out) in self.tokens_last:

@@ -17,8 +17,8 @@ from dubium.attribution._bias_free import BIAS_FREE_OPERATIONS
 from dubium.posteriors.functional_dropout import IS_FINDING_SITES
 from dubium.types import Images
 
-IS_MEASURED: ContextVar[bool] = ContextVar("is_measured", default=False)
-"""Whether a pass runs that is measured: the checks of a network's first pass are left to a later one."""
+IS_MEASURING: ContextVar[bool] = ContextVar("is_measuring", default=False)
+"""Whether a pass runs that measures memory: the checks of a network's first pass are left to a later one."""
 
 
 def copy_without_values(network: nn.Module) -> nn.Module:
@@ -42,7 +42,7 @@ class OutputSizes(TorchDispatchMode):
     def __init__(self, image: Float[Tensor, "B ..."], check: "Callable[[OutputSizes], None]") -> None:
         super().__init__()
         self.sizes = [image.nbytes]
-        self.widest = 0  # of the operations that may have an implicit bias
+        self.widest_with_bias = 0  # largest output of an operation that may have an implicit bias
         self.check = check
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -54,7 +54,7 @@ class OutputSizes(TorchDispatchMode):
         for value in dense_tensors(out):
             if value.untyped_storage()._cdata not in given:
                 self.sizes += [value.nbytes] * (2 if has_bias else 1)
-                self.widest = max(self.widest, value.nbytes * has_bias)
+                self.widest_with_bias = max(self.widest_with_bias, value.nbytes * has_bias)
         self.check(self)
         return out
 
@@ -81,13 +81,13 @@ def output_sizes(
     outputs = OutputSizes(x[:1], check)
     handle = next(network.modules()).register_forward_pre_hook(outputs.begin)
     fast_path = torch.backends.mha.get_fastpath_enabled()  # of a transformer's layers, where there are no gradients
-    token = IS_MEASURED.set(True)
+    token = IS_MEASURING.set(True)
     try:
         torch.backends.mha.set_fastpath_enabled(False)
         with outputs:
             return outputs, network(x[:1].clone())
     finally:
-        IS_MEASURED.reset(token)
+        IS_MEASURING.reset(token)
         handle.remove()
         torch.backends.mha.set_fastpath_enabled(fast_path)
 

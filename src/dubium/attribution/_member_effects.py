@@ -20,10 +20,10 @@ def member_effects(
     classes = probabilities(members[0](x[:1].clone())).shape[1]
     size, left = split_memory_for_effects(members[0], x, len(members) * classes, memory)
     for first in range(0, len(x), size):
-        images = slice(first, min(len(x), first + size))
-        detail = find_detail(x[images])
-        slopes = (pixel_gradients(member, x[images], probabilities, memory=left) for member in members)
-        yield images, torch.stack([torch.einsum("bkchw,bchw->bkhw", slope, detail) for slope in slopes])
+        image_slice = slice(first, min(len(x), first + size))
+        detail = find_detail(x[image_slice])
+        slopes = (pixel_gradients(member, x[image_slice], probabilities, memory=left) for member in members)
+        yield image_slice, torch.stack([torch.einsum("bkchw,bchw->bkhw", slope, detail) for slope in slopes])
 
 
 def probabilities(logits: Float[Tensor, "B K"]) -> Float[Tensor, "B K"]:

@@ -16,8 +16,8 @@ from torch.utils.checkpoint import CheckpointFunction
 from dubium.attribution._autograd.hidden_calls import show_hidden_calls
 from dubium.attribution._bias_free import ADDITIVE_FUNCTIONS, BILINEAR_FUNCTIONS, HOMOGENEOUS_FUNCTIONS
 from dubium.attribution._implicit import (
-    BothEnds,
-    Call,
+    DependentCall,
+    InputOutputTerms,
     NoForwardModeError,
     flatten_tensors,
     implicit_biases,
@@ -107,7 +107,7 @@ class OperationRecorder(TorchFunctionMode):
         if name in BILINEAR_FUNCTIONS and len(inputs) == len(dependent) == 2:  # of u w, J v is 2 u w: b = -u w
             self.record(result, -replace_infinity(result.detach()))
             return out
-        call = Call(function, args, kwargs, dependent, returns_nothing=out is None)
+        call = DependentCall(function, args, kwargs, dependent, returns_nothing=out is None)
         try:
             biases = implicit_biases(call.flat_outputs, [value.detach() for value in before])
         except NoForwardModeError:
@@ -117,9 +117,9 @@ class OperationRecorder(TorchFunctionMode):
                 self.record(value, bias)
         return out
 
-    def record_both_ends(self, call: Call, dependent: Sequence[Tensor]) -> Any:
-        """Call a function that has no forward mode, and record its bias terms."""
-        ends = BothEnds(dependent)
+    def record_both_ends(self, call: DependentCall, dependent: Sequence[Tensor]) -> Any:
+        """Call a function that has no forward mode, and record the bias terms at its inputs and outputs."""
+        ends = InputOutputTerms(dependent)
         out, terms = ends.terms(call.output(ends.copies))
         for value, bias in terms:
             self.follow("clone", dependent if value is ends.ones else (), value)
@@ -146,7 +146,8 @@ class OperationRecorder(TorchFunctionMode):
             return function(*args, **kwargs)
         self.depth = 1
         try:
-            return self.record_both_ends(Call(function, args, kwargs, dependent, returns_nothing=False), dependent)
+            call = DependentCall(function, args, kwargs, dependent, returns_nothing=False)
+            return self.record_both_ends(call, dependent)
         finally:
             self.depth = 0
 

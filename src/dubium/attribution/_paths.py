@@ -17,7 +17,7 @@ from dubium.errors import OptionError, lookup
 from dubium.types import Images, Maps, Target
 
 Points = Callable[[slice, Int[Tensor, " n"]], tuple[Float[Tensor, "n b C H W"], Tensor | None]]
-"""(images, steps) -> the points, one per step and image, and the direction of the path there, or None."""
+"""(slice of the images, steps) -> the points, one per step and image, and the direction of the path there, or None."""
 
 Summand = Callable[[Float[Tensor, "n b T C H W"], Any, Int[Tensor, " n"]], Tensor]
 """(gradients at the points, directions, steps) -> what is summed over the steps, (b, T, ...)."""
@@ -54,15 +54,15 @@ def sum_along_path(
     step_count = max(1, min(steps, at_once // image_count))
     sums: list[Tensor] = []
     for first in range(0, len(x), image_count):
-        images = slice(first, min(len(x), first + image_count))
-        image_numbers = torch.arange(images.start, images.stop, device=x.device)
+        image_slice = slice(first, min(len(x), first + image_count))
+        image_numbers = torch.arange(image_slice.start, image_slice.stop, device=x.device)
         total: Tensor | None = None
         for step_numbers in torch.arange(steps, device=x.device).split(step_count):
-            there, direction = points(images, step_numbers)
+            point_images, direction = points(image_slice, step_numbers)
             point_target = target_for_images(target, image_numbers.repeat(len(step_numbers)))
-            leaf, scores = forward_with_graph(network, there.flatten(0, 1), point_target)
+            leaf, scores = forward_with_graph(network, point_images.flatten(0, 1), point_target)
             gradients = torch.cat([chunk for (chunk,) in gradients_at(scores, [leaf], context.memory)])
-            part = summand(gradients.view(-1, *there.shape).movedim(0, 2), direction, step_numbers)
+            part = summand(gradients.view(-1, *point_images.shape).movedim(0, 2), direction, step_numbers)
             total = part if total is None else total.add_(part)
             context.progress(first * steps + len(image_numbers) * (int(step_numbers[-1]) + 1), len(x) * steps)
         assert total is not None
@@ -82,10 +82,10 @@ def integrate_lines(
     point_count = steps * len(starts(slice(1)))
 
     def points(
-        images: slice, step_numbers: Int[Tensor, " n"]
+        image_slice: slice, step_numbers: Int[Tensor, " n"]
     ) -> tuple[Float[Tensor, "n b C H W"], Float[Tensor, "n b C H W"]]:
-        start = starts(images)[step_numbers // steps]
-        change = x[images] - start
+        start = starts(image_slice)[step_numbers // steps]
+        change = x[image_slice] - start
         return start + (((step_numbers % steps).to(x) + 0.5) / steps).view(-1, 1, 1, 1, 1) * change, change
 
     def credit(gradients: Float[Tensor, "n b T C H W"], change: Float[Tensor, "n b C H W"], _: object) -> Tensor:

@@ -31,7 +31,6 @@ class ConfiguredAttributor:
     takes_context: bool
     entry: MethodEntry | None  # its row in the registry; None of a function, class or object of the user's
     relevance_class: Callable[..., "Relevance"]  # of (attributor, networks, x, context): what UA-Backprop uses of it
-    uses_fullgrad: bool
 
     @property
     def is_users(self) -> bool:
@@ -63,8 +62,8 @@ class ConfiguredAttributor:
 class ClassMaps(NamedTuple):
     """Relevance maps of some networks, images and classes, and the weights to add them up with."""
 
-    networks: slice
-    images: slice
+    network_slice: slice
+    image_slice: slice
     weights: Float[Tensor, "s kinds b k"]
     maps: Float[Tensor, "s b k H W"]
 
@@ -105,12 +104,12 @@ def class_maps_by_calls(
     """
     max_maps = maps_at_once(x, context.memory)
     for s, network in numbered:
-        for images in image_slices(weights[s], max_maps):
-            for target in class_targets(weights[s][:, images], max_maps):
-                chunk_weights = target.select(weights[s][:, images])
+        for image_slice in image_slices(weights[s], max_maps):
+            for target in class_targets(weights[s][:, image_slice], max_maps):
+                chunk_weights = target.select(weights[s][:, image_slice])
                 count = chunk_weights.shape[-1]
-                maps = attributor(network, x[images], target, context, target_count=count).maps
-                yield ClassMaps(slice(s, s + 1), images, chunk_weights[None], maps[None])
+                maps = attributor(network, x[image_slice], target, context, target_count=count).maps
+                yield ClassMaps(slice(s, s + 1), image_slice, chunk_weights[None], maps[None])
 
 
 def image_slices(weights: Float[Tensor, "kinds B K"], max_maps: int) -> Iterator[slice]:
@@ -127,12 +126,12 @@ def class_targets(weights: Float[Tensor, "kinds B K"], max_maps: int) -> Iterato
     If images need different classes, each image has its own row of classes, padded with classes of no weight.
     """
     has_weight = weights.any(0)
-    images, classes = has_weight.shape
+    image_count, classes = has_weight.shape
     most = int(has_weight.sum(1).max())
-    size = max(1, max_maps // images)
+    size = max(1, max_maps // image_count)
     if most == classes:
         for start in range(0, classes, size):
             yield LogitTarget(slice(start, min(classes, start + size)))
     elif most:
         for class_ids in has_weight.int().topk(most).indices.split(size, 1):
-            yield LogitTarget(class_ids[0] if images == 1 else class_ids)
+            yield LogitTarget(class_ids[0] if image_count == 1 else class_ids)

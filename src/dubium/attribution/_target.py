@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
-from dubium.types import Images, Target
+from dubium.types import Images, Maps, Target
 
 
 @dataclass(frozen=True)
@@ -46,5 +46,15 @@ def target_for_images(target: Target, images: slice | Tensor) -> Target:
 def split_images(x: Images, target: Target, size: int) -> Iterator[tuple[Images, Target]]:
     """`size` images at a time, with their part of the target."""
     for start in range(0, len(x), size):
-        images = slice(start, start + size)
-        yield x[images], target_for_images(target, images)
+        image_slice = slice(start, start + size)
+        yield x[image_slice], target_for_images(target, image_slice)
+
+
+def count_targets(network: nn.Module, x: Images, target: Target) -> int:
+    """T, from the first image."""
+    return target_for_images(target, slice(1))(network(x[:1].clone())).shape[1]
+
+
+def repeat_for_targets(maps: Float[Tensor, "B H W"], network: nn.Module, x: Images, target: Target) -> Maps:
+    """The same map for every target."""
+    return maps[:, None].repeat(1, count_targets(network, x, target), 1, 1)

@@ -75,7 +75,7 @@ def find_user_method(what: object) -> tuple[str, Attributor] | None:
         return None
     called = argument if isinstance(argument, str) else name
     function = guard_user_method(function, called)
-    function = function if is_captum(what) else refuse_other_maps(function, called)
+    function = function if is_captum(what) else with_map_check(function, called)
     return (called if called in REGISTERED else name), function
 
 
@@ -94,7 +94,7 @@ def guard_user_method(function: Attributor, name: str) -> Attributor:
         except (DubiumError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            place = line_in(function, error)
+            place = line_text(function, error)
             raise OptionError(f"The method {name} raised {type(error).__name__}{place}: {error}") from error
         finally:
             for module, mode in modes:
@@ -118,17 +118,17 @@ def guard_user_method(function: Attributor, name: str) -> Attributor:
     return attribute
 
 
-def line_in(function: Callable[..., Any], error: Exception) -> str:
-    """The last line of a user's file that an error came through, in words; nothing where it is not known."""
+def line_text(function: Callable[..., Any], error: Exception) -> str:
+    """The last line of a user's file that an error came through, as " in file.py, line 3"; "" where it is not known."""
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == file]
     return f" in {Path(str(file)).name}, line {lines[-1]}" if lines else ""
 
 
-def refuse_other_maps(function: Attributor, name: str) -> Attributor:
-    """A user's function, refused if its T maps are maps of the channels, or of a fixed number that is T by chance.
+def with_map_check(function: Attributor, name: str) -> Attributor:
+    """A user's function, with a check: are there T maps because there are T targets, or T channels, or by chance?
 
-    It is called again for the first image with one target, and must then return (1, 1, H, W).
+    After its first call, it is called for the first image with one target, and must then return (1, 1, H, W).
     """
     is_checked = False
 
@@ -154,10 +154,10 @@ def refuse_other_maps(function: Attributor, name: str) -> Attributor:
     return attribute
 
 
-def map_count(returned: object, images: int) -> int | None:
+def map_count(returned: object, image_count: int) -> int | None:
     """How many maps a method returned for each of so many images; None where it returned something else."""
     maps = returned.maps if isinstance(returned, Attribution) else returned
-    return maps.shape[1] if isinstance(maps, Tensor) and maps.ndim == 4 and len(maps) == images else None
+    return maps.shape[1] if isinstance(maps, Tensor) and maps.ndim == 4 and len(maps) == image_count else None
 
 
 def detach_maps(returned: Any, name: str) -> Any:
@@ -177,7 +177,7 @@ def detach_maps(returned: Any, name: str) -> Any:
 
 
 def check_signature(function: Callable[..., Any], name: str) -> None:
-    """Whether a function of a user's can be called as a method is."""
+    """Raise an error unless a user's function can be called as a method is."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError) as error:  # a function of C's

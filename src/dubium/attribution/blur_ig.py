@@ -38,9 +38,11 @@ def blur_ig(
         raise OptionError(f"sigma_max={sigma_max!r}; {WEAKEST:g} or more and {STRONGEST} pixels or fewer are needed.")
     radius = math.ceil(4 * sigma_max)
 
-    def blur(images: slice, some: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n b C H W"], Float[Tensor, "n b C H W"]]:
+    def blur(
+        image_slice: slice, some: Int[Tensor, " n"]
+    ) -> tuple[Float[Tensor, "n b C H W"], Float[Tensor, "n b C H W"]]:
         sigmas = sigma_max * (1 - (some.to(x) + 0.5) / steps)  # midpoints, from blurred to sharp
-        return blur_with_derivative(x[images], sigmas, radius)
+        return blur_with_derivative(x[image_slice], sigmas, radius)
 
     def change(gradients: Float[Tensor, "n b T C H W"], blurring: Float[Tensor, "n b C H W"], _: object) -> Tensor:
         return torch.einsum("nbtchw,nbchw->btchw", gradients, -blurring)

@@ -54,9 +54,9 @@ def blur_path(
     if net != 0:
         check_number("net", net, most=MOST_NET)
     if isinstance(target, UncertaintyTarget):
-        terms = tuple(kind for kind in PARTS_OF_TOTAL if kind in target.kinds or "total" in target.kinds)
-        credits = blur_credits(network, x, UncertaintyTarget(terms), passes, context)
-        credits = sum_of_terms(credits, terms, target.kinds)
+        followed_kinds = tuple(kind for kind in PARTS_OF_TOTAL if kind in target.kinds or "total" in target.kinds)
+        credits = blur_credits(network, x, UncertaintyTarget(followed_kinds), passes, context)
+        credits = credits_of_kinds(credits, followed_kinds, target.kinds)
     else:
         credits = blur_credits(network, x, target, passes, context)
     return Attribution(mean_rise(credits, net), {"signed": credits.mean(1)})
@@ -68,10 +68,11 @@ def blur_credits(network: nn.Module, x: Images, target: Target, passes: int, con
     blur_index, place, weight = path_points(passes, x)
 
     def points(
-        images: slice, step_numbers: Int[Tensor, " n"]
+        image_slice: slice, step_numbers: Int[Tensor, " n"]
     ) -> tuple[Float[Tensor, "n b C H W"], Float[Tensor, "n b C H W"]]:
-        detail = (x[images] - blurred_copies(x[images]))[blur_index[step_numbers]]  # what each point's blur takes
-        return x[images] - (1 - place[step_numbers]).view(-1, 1, 1, 1, 1) * detail, detail
+        images = x[image_slice]
+        detail = (images - blurred_copies(images))[blur_index[step_numbers]]  # what each point's blur takes
+        return images - (1 - place[step_numbers]).view(-1, 1, 1, 1, 1) * detail, detail
 
     def credit(
         gradients: Float[Tensor, "n b T C H W"], detail: Float[Tensor, "n b C H W"], step_numbers: Int[Tensor, " n"]
@@ -97,11 +98,11 @@ def path_points(
     return blur_index, ((numbers // blur_count).to(x) + 0.5) / points_on_line, 1 / points_on_line
 
 
-def sum_of_terms(
-    credits: Float[Tensor, "B blurs terms H W"], terms: Sequence[Kind], kinds: Sequence[Kind]
+def credits_of_kinds(
+    credits: Float[Tensor, "B blurs followed H W"], followed_kinds: Sequence[Kind], kinds: Sequence[Kind]
 ) -> Float[Tensor, "B blurs kinds H W"]:
-    """The credits of `kinds`, from those of the terms: total is exactly the sum of the other two."""
-    by_kind = dict(zip(terms, credits.unbind(2), strict=True))
+    """The credits of `kinds`, from those of the kinds that were followed: total is exactly the sum of the other two."""
+    by_kind = dict(zip(followed_kinds, credits.unbind(2), strict=True))
     return torch.stack([by_kind[kind] if kind in by_kind else credits.sum(2) for kind in kinds], 2)
 
 

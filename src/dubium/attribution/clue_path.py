@@ -37,8 +37,8 @@ def clue_path(
         def one_target(output: Tensor, t: int = t) -> Tensor:
             return target(output)[:, t : t + 1]
 
-        def counterfactual(images: slice, t: int = t) -> Float[Tensor, "1 b C H W"]:
-            return changed[None, images, t]
+        def counterfactual(image_slice: slice, t: int = t) -> Float[Tensor, "1 b C H W"]:
+            return changed[None, image_slice, t]
 
         by_target.append(integrate_lines(network, x, one_target, counterfactual, PATH_STEPS, silent))
     return Attribution(torch.cat(by_target, 1), {"counterfactual": changed})

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d, pad
 
-from dubium.attribution._controls import repeat_for_targets
+from dubium.attribution._target import repeat_for_targets
 from dubium.types import Images, Maps, Target
 
 SOBEL = ((-1.0, 0.0, 1.0), (-2.0, 0.0, 2.0), (-1.0, 0.0, 1.0))

@@ -5,9 +5,9 @@ from torch import nn
 
 from dubium.attribution._blur import blurred_copies
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._controls import repeat_for_targets
 from dubium.attribution._member_effects import member_effects
 from dubium.attribution._passes import predict_logits
+from dubium.attribution._target import repeat_for_targets
 from dubium.posteriors.stack import stacked_networks
 from dubium.types import Images, Maps, Target
 

@@ -55,8 +55,8 @@ def fullgrad(
     passes = fullgrad_passes(network, x, images_per_pass(network, x, target, context.memory))
     return torch.cat(
         [
-            fullgrad_maps([forward_pass], target_for_images(target, images), rescale, context.memory)[0]
-            for images, forward_pass in passes
+            fullgrad_maps([forward_pass], target_for_images(target, image_slice), rescale, context.memory)[0]
+            for image_slice, forward_pass in passes
         ]
     )
 
@@ -67,7 +67,7 @@ class FullGradPass:
     def __init__(self, network: nn.Module, x: Images, *, only_spatial: bool = True) -> None:
         with record_biases(network, len(x), only_spatial=only_spatial) as recorded:
             self.leaf, self.output = forward_with_graph(network, x)
-        self.is_split = recorded.layouts.is_split
+        self.network_splits_batch = recorded.layouts.network_splits_batch
         terms = recorded.biases_with_input(self.leaf, self.output)
         self.edges, self.biases = [edge for edge, _ in terms], [bias for _, bias in terms]
 
@@ -76,16 +76,16 @@ def fullgrad_passes(network: nn.Module, x: Images, size: int) -> Iterator[tuple[
     """Passes of `size` images at a time, or of one where the network itself takes the images of a batch apart."""
     start, count = 0, len(x)
     while start < count:
-        images = slice(start, min(count, start + size))
-        forward_pass = FullGradPass(network, x[images])
-        if forward_pass.is_split and size > 1:
+        image_slice = slice(start, min(count, start + size))
+        forward_pass = FullGradPass(network, x[image_slice])
+        if forward_pass.network_splits_batch and size > 1:
             size = 1
         else:
-            yield images, forward_pass
-            start = images.stop
+            yield image_slice, forward_pass
+            start = image_slice.stop
 
 
-def bias_terms(
+def reduce_at_biases(
     passes: Sequence[FullGradPass], target: Target | None, reduction: Callable[[Bias, Tensor], Tensor], memory: int
 ) -> Iterator[Sequence[Tensor]]:
     """What the reduction makes of the gradients (t, S, B, ...) at every bias, for some targets at a time.
@@ -107,7 +107,7 @@ def fullgrad_maps(
     if not isinstance(rescale, str) or rescale not in RESCALE:
         raise UnknownNameError(unknown_name_text("rescale", rescale, RESCALE))
     chunks: list[Tensor] = []
-    for terms in bias_terms(passes, target, RESCALE[rescale], memory):
+    for terms in reduce_at_biases(passes, target, RESCALE[rescale], memory):
         maps = sum_layers(terms, passes[0].leaf)
         if rescale == "reference":
             low, high = maps.amin((3, 4), keepdim=True), maps.amax((3, 4), keepdim=True)
@@ -141,10 +141,10 @@ class FullGradRelevance:
                 return
         max_maps = maps_at_once(self.x, memory)
         for s, passes in enumerate(self.kept):
-            for images, forward_pass in passes:
-                for target in class_targets(weights[s][:, images], max_maps):
+            for image_slice, forward_pass in passes:
+                for target in class_targets(weights[s][:, image_slice], max_maps):
                     maps = fullgrad_maps([forward_pass], target, rescale, memory)
-                    yield ClassMaps(slice(s, s + 1), images, target.select(weights[s][:, images])[None], maps)
+                    yield ClassMaps(slice(s, s + 1), image_slice, target.select(weights[s][:, image_slice])[None], maps)
         if len(self.kept) < len(weights):  # iterating may make networks anew: only if needed
             others = islice(enumerate(self.networks), len(self.kept), None)
             yield from class_maps_by_calls(self.attributor, others, self.x, weights, self.context)

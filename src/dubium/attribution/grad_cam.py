@@ -80,7 +80,7 @@ def activation_map(
 
 @contextmanager
 def record_features(
-    layers: Iterable[nn.Module], images: int, *, is_chosen: bool = False
+    layers: Iterable[nn.Module], image_count: int, *, is_chosen: bool = False
 ) -> Iterator[dict[nn.Module, Features]]:
     """Within, a forward pass keeps the output of each layer's last execution, and a probe that was added to it.
 
@@ -89,13 +89,13 @@ def record_features(
     recorded: dict[nn.Module, Features] = {}
 
     def note(layer: nn.Module, _args: Any, out: Any) -> Tensor | None:
-        if not isinstance(out, Tensor) or out.ndim != 4 or len(out) != images:
+        if not isinstance(out, Tensor) or out.ndim != 4 or len(out) != image_count:
             if not is_chosen:
                 return None
             given = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
             raise OptionError(
                 f"The layer {type(layer).__name__} puts out {given}; Grad-CAM needs feature maps (B, C, h, w) of "
-                f"the {count_text(images, 'image')}. Name another with layer=."
+                f"the {count_text(image_count, 'image')}. Name another with layer=."
             )
         zeros = out.detach().new_zeros(())  # they take no memory
         recorded.pop(layer, None)  # the dictionary is in order of execution

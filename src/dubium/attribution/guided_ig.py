@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from dubium.attribution._autograd.autograd_backward import gradients_by_autograd
+from dubium.attribution._autograd.autograd_backward import grad_or_refuse
 from dubium.attribution._budget import measure_cost
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._passes import forward_with_graph
@@ -66,7 +66,7 @@ def row_slopes(network: nn.Module, at: Images, target: Target, target_ids: Int[T
     """The gradient, at each point, of the target whose number that point has."""
     leaf, scores = forward_with_graph(network, at, target)
     cotangent = torch.zeros_like(scores).scatter_(1, target_ids[:, None], 1)
-    slopes: Tensor = gradients_by_autograd(scores, [leaf], cotangent)[0]  # pixels are sorted by slopes, to the last bit
+    slopes: Tensor = grad_or_refuse(scores, [leaf], cotangent)[0]  # pixels are sorted by slopes, to the last bit
     return slopes
 
 
@@ -99,7 +99,7 @@ def integrate_guided(slope: Slope, begin: Rows, end: Rows, steps: int) -> Rows:
 
 
 def has_small_slope(slopes: Rows, waiting: Bool[Tensor, "rows N"]) -> Bool[Tensor, "rows N"]:
-    """Whether a pixel waits, and is among the `FRACTION` of least absolute slope of those that wait."""
+    """The waiting pixels of least |slope|, as many as a quarter (`FRACTION`) of all pixels; ties are included."""
     size = slopes.abs().masked_fill(~waiting | slopes.isnan(), torch.inf)  # NaN moves last
     limit = size.kthvalue(1 + int(FRACTION * (size.shape[1] - 1)), dim=1, keepdim=True).values
     return (size <= limit) & waiting

@@ -30,7 +30,7 @@ def ig(
     """
     check_number("steps", steps, most=MOST_STEPS, whole=True)
 
-    def starts(images: slice) -> Float[Tensor, "lines b C H W"]:
-        return torch.cat([begin.expand(1, *x[images].shape) for begin in start_images(start, x[images])])
+    def starts(image_slice: slice) -> Float[Tensor, "lines b C H W"]:
+        return torch.cat([begin.expand(1, *x[image_slice].shape) for begin in start_images(start, x[image_slice])])
 
     return integrate_lines(network, x, target, starts, steps, context)

@@ -3,7 +3,7 @@
 from torch import nn
 
 from dubium.attribution._blur import blur_images
-from dubium.attribution._controls import repeat_for_targets
+from dubium.attribution._target import repeat_for_targets
 from dubium.types import Images, Maps, Target
 
 WIDTH = 1 / 8  # sigma of the local mean, as a part of the image's shorter side: 4 pixels of 32

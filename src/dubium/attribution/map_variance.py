@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._controls import repeat_for_targets
 from dubium.attribution._member_effects import member_effects
+from dubium.attribution._target import repeat_for_targets
 from dubium.types import Images, Maps, Target
 
 

@@ -33,8 +33,8 @@ def smoothgrad(
     check_number("sigma", sigma, most=MOST_SIGMA)
     noise = GaussianNoise(x, samples, context.seed)
 
-    def points(images: slice, steps: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n b C H W"], None]:
-        return x[images] + sigma * noise.draw(steps)[:, None], None
+    def points(image_slice: slice, steps: Int[Tensor, " n"]) -> tuple[Float[Tensor, "n b C H W"], None]:
+        return x[image_slice] + sigma * noise.draw(steps)[:, None], None
 
     def steepness(gradients: Float[Tensor, "n b T C H W"], *_: object) -> Float[Tensor, "b T H W"]:
         return gradients.abs_().mean(3).sum(0)
@@ -43,7 +43,9 @@ def smoothgrad(
 
 
 class GaussianNoise:
-    """Standard normal numbers, (samples, C, H, W), of which only those that are asked for are in memory.
+    """Standard normal numbers, (samples, C, H, W), drawn when they are asked for, and not kept.
+
+    What is kept is a state of the generator (5 kB) for each block of samples, in most cases for each sample.
 
     They are the same for every image: a map then depends on its image alone, not on its place in the batch.
     """

@@ -37,7 +37,7 @@ from dubium.errors import (
 from dubium.networks.logits_network import (
     DEFAULT_REQUEST,
     NETWORK_EXCEPTIONS,
-    FirstPasses,
+    FirstPassChecks,
     LogitsNetwork,
     LogitsRequest,
     logits_differ,
@@ -86,7 +86,7 @@ def borrow_networks(
         check_posterior(networks, kinds)
         original_x, is_half = x, x.dtype in (torch.float16, torch.bfloat16)
         x = x.float() if is_half else x.clone() if x.is_inference() else x.detach()
-        borrowed, seen = BorrowedNetworks(networks, is_half, request, FirstPasses(x)), WeakIdKeyDictionary()
+        borrowed, seen = BorrowedNetworks(networks, is_half, request, FirstPassChecks(x)), WeakIdKeyDictionary()
         for index, network in enumerate(networks):
             check_network(network, index, original_x, needs_layers=needs_layers)
             if borrowed.are_made:
@@ -109,7 +109,7 @@ def borrow_networks(
 
 
 def check_posterior(posterior: Posterior, kinds: Sequence[Kind]) -> None:
-    """Whether there is a network; with a warning if one alone is asked for epistemic uncertainty."""
+    """Raise an error unless there is a network; warn if one alone is asked for epistemic uncertainty."""
     if len(posterior) == 0:
         raise PosteriorError(
             "The posterior is empty; at least one network is needed. Give a list of networks, even for one: [network]."
@@ -222,11 +222,11 @@ class BorrowedNetworks:
     posterior: Posterior
     is_half_precision: bool
     request: LogitsRequest
-    first_passes: FirstPasses
+    first_passes: FirstPassChecks
     must_copy: bool = False
     frozen: list[ref[nn.Parameter]] = field(default_factory=list)
     gradient_hooks: list[tuple[ref[nn.Module], dict[str, Any]]] = field(default_factory=list)  # taken off meanwhile
-    unwrapped: dict[int, tuple[int, ref[nn.Module]]] = field(default_factory=dict)  # by id, networks given as they are
+    given_unwrapped: dict[int, tuple[int, ref[nn.Module]]] = field(default_factory=dict)  # (index, network) by id
 
     def __len__(self) -> int:
         return len(self.posterior)
@@ -248,7 +248,7 @@ class BorrowedNetworks:
         """Say which network raised an error, if it was yielded without a wrapper; a `LogitsNetwork` says it itself."""
         for frame, _ in walk_tb(error.__traceback__):
             module, args = frame.f_locals.get("self"), frame.f_locals.get("args")
-            index, network = self.unwrapped.get(id(module), (0, None))
+            index, network = self.given_unwrapped.get(id(module), (0, None))
             if network is not None and network() is module:
                 called_with = args[0] if isinstance(args, tuple) and args else None
                 refuse_images(index, error, self.first_passes.images, called_with)
@@ -273,7 +273,7 @@ class BorrowedNetworks:
                     vars(layer).update({name: OrderedDict() for name in GRADIENT_HOOKS})
             needs_no_wrapper = index in self.first_passes.checked and index in self.first_passes.returns_logits
             if needs_no_wrapper:
-                self.unwrapped[id(module)] = index, ref(module)
+                self.given_unwrapped[id(module)] = index, ref(module)
                 yield module
             else:
                 has_hooks = any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)

@@ -58,7 +58,7 @@ def check_class_names(names: object, pair: object = None) -> tuple[str, ...]:
 
 
 def check_class_count(names: Sequence[str], classes: int, pair: Pair | None) -> None:
-    """Whether there is a name for each class, or for those of a pair."""
+    """Raise an error unless there is a name for each class, or for those of a pair."""
     if len(names) <= max(pair) if pair else len(names) != classes:
         raise OptionError(
             f"class_names has {len(names)} names, {', '.join(names[:5])}, ...; a list of names is needed, one for each "

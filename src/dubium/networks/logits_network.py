@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch.jit import ScriptModule
 
 from dubium.attribution._autograd.nodes import graph_nodes
-from dubium.attribution._measure import IS_MEASURED
+from dubium.attribution._cut_gradients import CutWatch, warn_of_cut
+from dubium.attribution._measure import IS_MEASURING
 from dubium.attribution._passes import list_modules
+from dubium.checks import is_matrix
 from dubium.errors import DubiumError
 from dubium.networks.class_choice import Pair, check_class_count, select_pair
-from dubium.networks.cut_gradients import CutWatch, warn_of_cut
 from dubium.networks.outputs import CONVERSIONS, SIGMOID, OutputChoice, take_network_logits
 from dubium.networks.refusals import (
     refuse_cut_off,
@@ -61,7 +62,7 @@ DEFAULT_REQUEST = LogitsRequest()
 
 
 @dataclass
-class FirstPasses:
+class FirstPassChecks:
     """What the first forward pass of each network has shown."""
 
     images: Images  # all images of the call, for comparisons and messages
@@ -81,11 +82,11 @@ class LogitsNetwork(nn.Module):
     network: nn.Module
     index: int
     request: LogitsRequest
-    first_passes: FirstPasses
+    first_passes: FirstPassChecks
     has_hooks: bool  # of the user's, on some of its modules
 
     def __init__(
-        self, network: nn.Module, index: int, request: LogitsRequest, first_passes: FirstPasses, *, has_hooks: bool
+        self, network: nn.Module, index: int, request: LogitsRequest, first_passes: FirstPassChecks, *, has_hooks: bool
     ) -> None:
         super().__init__()
         self.__dict__.update(network=network, index=index, request=request, first_passes=first_passes, training=False)
@@ -109,7 +110,7 @@ class LogitsNetwork(nn.Module):
             yield from self.network.named_modules(*args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.index in self.first_passes.checked or IS_MEASURED.get():
+        if self.index in self.first_passes.checked or IS_MEASURING.get():
             logits = self.compute_logits(x)
         elif not self.request.needs_gradients or x.requires_grad:
             logits = self.check_first_pass(x)
@@ -123,23 +124,22 @@ class LogitsNetwork(nn.Module):
     def compute_logits(self, x: Tensor) -> Tensor:
         """The requested part of the output, logits (B, K). Exceptions of the network name it as a `NetworkError`."""
         output_choice = self.request.output
-        images = x.shape[0]
+        image_count = x.shape[0]
         try:
             output: Any = self.network(x)
             is_plain = output_choice is None and isinstance(output, Tensor)
-            output = output if is_plain else take_network_logits(output, output_choice, images, self.index)
-            if images == 1 and isinstance(output, Tensor) and output.ndim == 1:
+            output = output if is_plain else take_network_logits(output, output_choice, image_count, self.index)
+            if image_count == 1 and isinstance(output, Tensor) and output.ndim == 1:
                 output = output[None]  # `squeeze` in the network has taken the batch, too
-            elif images == 1 and is_plain and self.request.pair is None and not self.request.log_probs:
+            elif image_count == 1 and is_plain and self.request.pair is None and not self.request.log_probs:
                 self.first_passes.returns_logits.add(self.index)
         except (DubiumError, torch.OutOfMemoryError):
             raise
         except NETWORK_EXCEPTIONS as error:
             taken = x if self.index in self.first_passes.checked else None
             refuse_images(self.index, error, self.first_passes.images, taken)
-        is_matrix = isinstance(output, Tensor) and output.ndim == 2 and output.shape[0] == images
-        if not is_matrix or not output.is_floating_point() or output.shape[1] < 2:
-            refuse_output(output, self.index, images)
+        if not is_matrix(output, image_count, least=2):
+            refuse_output(output, self.index, image_count)
         logits: Tensor = output
         return logits
 
@@ -186,7 +186,7 @@ class LogitsNetwork(nn.Module):
         return logits
 
     def check_neighbours(self, x: Tensor, logits: Tensor) -> None:
-        """Whether the first and the last image have the same logits alone and beside others.
+        """Raise an error unless the first and the last image have the same logits alone and beside others.
 
         Both, since a network may divide all images by the largest number of any. Random numbers of NumPy, or of a
         generator that the network has, move no state of torch: they show here, too.
@@ -207,7 +207,7 @@ class LogitsNetwork(nn.Module):
             refuse_mixed_images(self.index)
 
     def refuse_if_random(self, x: Tensor, logits: Tensor) -> None:
-        """Whether the network gives the same logits of x again."""
+        """Raise an error unless the network gives the same logits of x again."""
         if logits_differ(logits, self.compute_logits(x.clone())):
             refuse_random(self.index)
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from dubium.checks import is_matrix
 from dubium.errors import OptionError, OutputError
 from dubium.types import Posterior
 
@@ -18,7 +19,7 @@ OutputChoice = str | int | Callable[[Any], Any] | None
 
 
 def check_output_choice(choice: object) -> None:
-    """Whether this is something that `output=` takes."""
+    """Raise an error unless this is something that `output=` takes."""
     if choice is None or (isinstance(choice, str | int) and not isinstance(choice, bool)) or callable(choice):
         return
     raise OptionError(
@@ -27,10 +28,10 @@ def check_output_choice(choice: object) -> None:
     )
 
 
-def take_logits(output: Any, choice: OutputChoice, images: int) -> Any:
+def take_logits(output: Any, choice: OutputChoice, image_count: int) -> Any:
     """The part of a network's output for some images that is its logits; the caller checks its shape."""
     if choice is None:
-        return find_logits(output, images)
+        return find_logits(output, image_count)
     if not isinstance(choice, str | int):
         return choice(output)
     parts = output_parts(output)
@@ -43,7 +44,7 @@ def take_logits(output: Any, choice: OutputChoice, images: int) -> Any:
         part = parts[choice] if choice in parts else getattr(output, choice)
         return log_probabilities(part) if choice == PROBABILITIES and are_probabilities(part) else part
     if choice in CONVERSIONS:
-        return CONVERSIONS[choice](find_logits(output, images, least=1))
+        return CONVERSIONS[choice](find_logits(output, image_count, least=1))
     if isinstance(output, Tensor) and choice == "logits":
         return output
     raise OutputError(
@@ -52,15 +53,15 @@ def take_logits(output: Any, choice: OutputChoice, images: int) -> Any:
     )
 
 
-def take_network_logits(output: Any, choice: OutputChoice, images: int, index: int) -> Any:
+def take_network_logits(output: Any, choice: OutputChoice, image_count: int, index: int) -> Any:
     """As `take_logits`; errors say which network's output it is."""
     try:
-        return take_logits(output, choice, images)
+        return take_logits(output, choice, image_count)
     except OutputError as error:
         raise OutputError(f"Of the output of network {index}: {error}") from error
 
 
-def find_logits(output: Any, images: int, *, least: int = 2) -> Any:
+def find_logits(output: Any, image_count: int, *, least: int = 2) -> Any:
     """A tensor itself; of anything else its `logits`, or the only floating tensor (B, K) with K >= `least`."""
     if isinstance(output, Tensor):
         return output
@@ -68,7 +69,7 @@ def find_logits(output: Any, images: int, *, least: int = 2) -> Any:
     logits = parts.get("logits", getattr(output, "logits", None))
     if isinstance(logits, Tensor):
         return logits
-    candidates = [part for part in parts.values() if is_matrix(part, images, least)]
+    candidates = [part for part in parts.values() if is_matrix(part, image_count, least)]
     if len(candidates) == 1:
         return candidates[0]
     raise OutputError(
@@ -88,16 +89,6 @@ def output_parts(output: Any) -> dict[str | int, Any]:
     if isinstance(output, tuple | list):
         return dict(enumerate(output))
     return dict(getattr(output, "__dict__", {}))
-
-
-def is_matrix(part: object, images: int, least: int) -> bool:
-    return (
-        isinstance(part, Tensor)
-        and part.is_floating_point()
-        and part.ndim == 2
-        and len(part) == images
-        and part.shape[1] >= least
-    )
 
 
 def describe_output(output: Any) -> str:

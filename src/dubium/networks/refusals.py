@@ -43,18 +43,18 @@ def are_made(images: Tensor, x: Tensor) -> bool:
     return is_known and not all((x == image).flatten(1).all(1).any() for image in images)
 
 
-def refuse_output(logits: object, index: int, images: int) -> NoReturn:
+def refuse_output(logits: object, index: int, image_count: int) -> NoReturn:
     """Say why the output of network `index` is not logits (B, K)."""
     if not isinstance(logits, Tensor):
         raise OutputError(
             f"Network {index} returned a {type(logits).__name__}; a tensor of logits (B, K) is needed. "
             "Say what to take with output= (--network-output on the command line)."
         )
-    if logits.ndim != 2 or len(logits) != images:
-        hint = f" {ONE_OUTPUT}" if logits.shape == (images,) else ""
+    if logits.ndim != 2 or len(logits) != image_count:
+        hint = f" {ONE_OUTPUT}" if logits.shape == (image_count,) else ""
         raise OutputError(
-            f"Network {index} returned shape {tuple(logits.shape)} for {count_text(images, 'image')}; "
-            f"(B, K) = ({images}, K) is needed.{hint} Segmentation and regression are not supported yet."
+            f"Network {index} returned shape {tuple(logits.shape)} for {count_text(image_count, 'image')}; "
+            f"(B, K) = ({image_count}, K) is needed.{hint} Segmentation and regression are not supported yet."
         )
     if not logits.is_floating_point():
         raise OutputError(f"Network {index} returned {logits.dtype}; floating-point logits are needed.")

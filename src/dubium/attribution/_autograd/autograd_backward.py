@@ -38,7 +38,7 @@ class AutogradBackward:
         ]
 
 
-def gradients_by_autograd(
+def grad_or_refuse(
     output: Tensor, places: Sequence[Any], cotangent: Tensor, owner: str = "the networks", **options: bool
 ) -> tuple[Any, ...]:
     """`torch.autograd.grad` at leaves or edges, with None where no way leads if `allow_unused`.
@@ -55,5 +55,5 @@ def gradients_by_autograd(
 
 def autograd_row(output: Tensor, edges: Sequence[GradientEdge], cotangent: Tensor) -> list[Tensor]:
     """The gradient of one target at each place: zeros where no way leads, which autograd does not give at an edge."""
-    gradients = gradients_by_autograd(output, edges, cotangent, retain_graph=True, allow_unused=True)
+    gradients = grad_or_refuse(output, edges, cotangent, retain_graph=True, allow_unused=True)
     return [zeros_at(edge) if gradient is None else gradient for gradient, edge in zip(gradients, edges, strict=True)]

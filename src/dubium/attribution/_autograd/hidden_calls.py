@@ -11,7 +11,7 @@ from torch import jit
 OnCall = Callable[[Any, Sequence[Any], dict[str, Any]], Any]
 """Takes a function, its arguments and those by name, and returns what the function does."""
 
-FUNCTIONS: Any = torch.autograd.Function.__mro__[1]
+FUNCTION_BASE: Any = torch.autograd.Function.__mro__[1]
 """The base class of `torch.autograd.Function`. Its `apply` is replaced, so that aliases (`swish = Swish.apply`) are
 caught too."""
 
@@ -29,17 +29,17 @@ def show_hidden_calls(on_call: OnCall) -> Callable[[], None]:
         return on_call(function, args, kwargs) if threading.get_ident() == thread else function(*args, **kwargs)
 
     def apply(function: Any, *args: Any, **kwargs: Any) -> Any:
-        return report(super(FUNCTIONS, function).apply, *args, **kwargs)
+        return report(super(FUNCTION_BASE, function).apply, *args, **kwargs)
 
     def call(script: Any, *args: Any, **kwargs: Any) -> Any:
         return report(partial(run_script, script), *args, **kwargs)
 
     def hide_again() -> None:
-        del FUNCTIONS.apply
+        del FUNCTION_BASE.apply
         SCRIPTS.__call__ = run_script
         BATCHING["vmap_impl"] = run_batched
 
-    FUNCTIONS.apply = classmethod(apply)
+    FUNCTION_BASE.apply = classmethod(apply)
     SCRIPTS.__call__ = call
     BATCHING["vmap_impl"] = run_batched and partial(report, run_batched)
     return hide_again

@@ -45,7 +45,8 @@ SAVED: dict[str, tuple[str, ...]] = {
 
 
 disable_torch_function = getattr(torch._C, "DisableTorchFunction", nullcontext)
-"""Within, tensors can be looked at: to modes of torch (`TorchFunctionMode`), every look at a shape is an operation."""
+"""Context manager that disables `__torch_function__`: reading `.shape` or `.grad_fn` inside reaches no
+`TorchFunctionMode`."""
 
 
 class MissingAttributeError(AttributeError):
@@ -133,12 +134,9 @@ class BackwardNode:
     name: str
     outputs: list[OutputInfo]
     edges: list[Edge]
-    input_numbers: list[int]  # one for each edge
-    returned_places: list[int]  # their places in what the node's backward returns
-    shape: tuple[int, ...]  # of the first output
+    returned_places: list[int]  # of each edge, its place in what the node's backward returns
     saved: dict[str, Any]  # what `SAVED` names
     is_readable: bool  # whether torch shows all of that
-    is_wanted: bool
     is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
     consumers: list["BackwardNode"] = field(default_factory=list)  # that used its output in the forward pass
     producers: list["BackwardNode"] = field(default_factory=list)  # that made its inputs there, one for each edge
@@ -147,6 +145,16 @@ class BackwardNode:
     is_fused: bool = False  # the consumer's rule does the work of this one too
     may_overwrite: bool = False  # the gradient that the consumer's rule gives is a new tensor, which nobody else reads
     folded_norm: "BackwardNode | None" = None  # a BatchNorm that leaves its factors to this convolution
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the first output."""
+        return self.outputs[0].shape
+
+    @property
+    def input_numbers(self) -> list[int]:
+        """One for each edge."""
+        return [edge.input for edge in self.edges]
 
 
 def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
@@ -161,7 +169,7 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
         if leads_to is not None:  # all that it leads to is complete
             edges = [Edge(i, below, output) for i, (below, output) in enumerate(leads_to) if found.get(below)]
             if edges or node in wanted:
-                found[node] = backward_node = read_node(node, edges, node in wanted)
+                found[node] = backward_node = read_node(node, edges)
                 order.append(backward_node)
         elif node not in found:
             found[node], leads_to = None, node.next_functions
@@ -172,41 +180,28 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
         for producer in consumer.producers:
             producer.consumers.append(consumer)
     for backward_node in order:
-        backward_node.is_fusable = len(backward_node.consumers) == 1 and not backward_node.is_wanted
+        backward_node.is_fusable = len(backward_node.consumers) == 1 and backward_node.autograd_node not in wanted
     return order[::-1]
 
 
-def read_node(node: Node, edges: list[Edge], is_wanted: bool) -> BackwardNode:
+def read_node(node: Node, edges: list[Edge]) -> BackwardNode:
     """A node, with all that is read of it."""
     name, is_python = str(node.name()), not callable(node)
     # the inputs of a backward node are the outputs of its operation
     outputs = [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in node._input_metadata]
-    input_numbers = [edge.input for edge in edges]
-    returned_places = [tensor_argument(node, n) for n in input_numbers] if is_python else input_numbers
+    returned_places = [tensor_argument(node, edge.input) if is_python else edge.input for edge in edges]
     saved, is_readable = dict[str, Any](), True
     try:
         for attribute in SAVED.get(name, ()) if edges else ():
             saved[attribute] = read_attribute(node, f"_saved_{attribute}")
     except (MissingAttributeError, RuntimeError):  # or it was overwritten since, which autograd will say
         is_readable = False
-    return BackwardNode(
-        node,
-        name,
-        outputs,
-        edges,
-        input_numbers,
-        returned_places,
-        outputs[0].shape,
-        saved,
-        is_readable,
-        is_wanted,
-        is_python,
-    )
+    return BackwardNode(node, name, outputs, edges, returned_places, saved, is_readable, is_python)
 
 
 def zeros_at(edge: GradientEdge, *batch: int) -> Tensor:
     """A gradient of zeros at an edge of the graph, (*batch, *shape)."""
-    return read_node(edge.node, [], True).outputs[edge.output_nr].zeros(*batch)
+    return read_node(edge.node, []).outputs[edge.output_nr].zeros(*batch)
 
 
 def tensor_argument(node: Node, number: int) -> int:
