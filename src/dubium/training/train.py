@@ -15,8 +15,8 @@ from dubium.fingerprint import dataset_fingerprint
 from dubium.folder_lock import own_folder
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.posteriors import load_posterior, posterior_record, save_posterior
-from dubium.posteriors.optional_imports import import_extra
 from dubium.posteriors.files.record import FILE
+from dubium.posteriors.optional_imports import import_extra
 from dubium.training.board import tensorboard_writer
 from dubium.training.checkpoint import restore_state
 from dubium.training.loop import check_architecture_options, dataset_logits, network_for
