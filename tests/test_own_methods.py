@@ -28,6 +28,19 @@ def brightest(network, x, target, *, power=1.0):
     return x.sum(1).pow(power)[:, None].expand(-1, target(network(x)).shape[1], -1, -1)
 
 
+def brightest_by_place(network, x, target=None, power=1.0, context=None):
+    return brightest(network, x, target, power=power)
+
+
+@pytest.mark.parametrize("method", [brightest_by_place, partial(brightest_by_place, power=1.0)])
+def test_arguments_after_the_target_are_options_with_or_without_a_star(networks, x, method):
+    found = dubium.explain(networks, x, method=method, power=3)
+    assert found.options == {"power": 3}
+    assert torch.equal(found.maps["total"], dubium.explain(networks, x, method=brightest, power=3).maps["total"])
+    with pytest.raises(UnknownNameError, match="No option of 'brightest_by_place' called 'powre'"):
+        dubium.explain(networks, x, method=method, powre=3)
+
+
 class Samples(Dataset):
     def __init__(self, x, form):
         self.x, self.form = x, form

@@ -207,10 +207,12 @@ def make_attributor(name: str, function: Attributor, entry: MethodEntry | None =
 
 
 def default_options(function: Callable[..., Any]) -> dict[str, Any]:
-    """The options of an attributor, which are its keyword-only arguments, and their defaults."""
-    parameters = inspect.signature(function).parameters.values()
-    options = {p.name: p.default for p in parameters if p.kind is p.KEYWORD_ONLY and p.name != CONTEXT}
-    return {name: REQUIRED if default is inspect.Parameter.empty else default for name, default in options.items()}
+    """The options of an attributor and their defaults: its arguments after `(network, x, target)`."""
+    options, kinds = {}, (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    for index, p in enumerate(inspect.signature(function).parameters.values()):
+        if p.name != CONTEXT and p.kind in kinds and (index >= 3 or p.kind is p.KEYWORD_ONLY):
+            options[p.name] = REQUIRED if p.default is p.empty else p.default
+    return options
 
 
 def check_options(name: str, known: Mapping[str, Any], user_options: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -45,8 +45,8 @@ class Results:
         if there >= wanted:
             return ""
         return (
-            f"This run is not finished: there are results of {there:,} of its {wanted:,} images, so that what is counted "
-            "over all images is not known yet. The command that began it goes on where it stopped."
+            f"This run is not finished: there are results of {there:,} of its {wanted:,} images, so that what is "
+            "counted over all images is not known yet. The command that began it goes on where it stopped."
         )
 
     def rows(self, files: Iterable[Path] | None = None, *, pictures: bool = True) -> Iterator[Row]:
