@@ -96,7 +96,8 @@ def explain(
     request = LogitsRequest(output, pair_ids, chosen.explains_log_probs, chosen.needs_gradients, names)
     with borrow_networks(posterior, x, kinds, request) as (networks, x):
         logits, maps, extras, used_options = chosen.attribute(networks, x, kinds, context)
-        networks.check_repeats(logits)
+        if networks.are_made:
+            networks.check_repeats(logits)
         for each in [maps, extras["signed"]] if "signed" in extras else [maps]:
             if not each.isfinite().all():
                 refuse_maps(each, chosen.name, is_users=chosen.attributor.is_users)
@@ -145,7 +146,8 @@ def uncertainty(
     request = LogitsRequest(output, needs_gradients=False)
     with borrow_networks(posterior, x, kinds, request, needs_layers=False) as (networks, x):
         logits = predict_logits(networks, x, limit)
-        networks.check_repeats(logits)
+        if networks.are_made:
+            networks.check_repeats(logits)
     warn_of_logits(x, logits, kinds)
     return make_explanation(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})
 

@@ -75,7 +75,9 @@ class UABackpropMethod:
             check_gradient_memory(networks, x, context.memory)
         relevance_context = replace(context, progress=DEFAULT_CONTEXT.progress, signed=False)
         relevance = self.attributor.relevance_class(self.attributor, networks, x, relevance_context)
-        options = self.options.resolve_tau1(relevance.logits.shape[-1], x.shape[1])
+        options = self.options
+        if options.tau1 == "auto":
+            options = options.resolve_tau1(relevance.logits.shape[-1], x.shape[1])
         maps, extras = ua_backprop(relevance, x, kinds, options, context)
         described = {"relevance": self.relevance_argument, **vars(options), **self.attributor.options}
         if options.of == "logits":

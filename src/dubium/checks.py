@@ -139,17 +139,6 @@ def median_margin(logits: Tensor) -> float:
     return float((best - second).median())
 
 
-def is_matrix(part: object, image_count: int, least: int) -> bool:
-    """Whether a part of an output is a floating tensor (B, K) of so many images, with K >= `least`."""
-    return (
-        isinstance(part, Tensor)
-        and part.is_floating_point()
-        and part.ndim == 2
-        and part.shape[0] == image_count
-        and part.shape[1] >= least
-    )
-
-
 def check_is_tensor(output: object) -> None:
     """Raise an error unless a network puts out a tensor, where `output=` cannot choose a part of what it puts out."""
     if not isinstance(output, Tensor):

@@ -38,7 +38,7 @@ class UABackpropOptions:
 
     def resolve_tau1(self, classes: int, channels: int) -> "UABackpropOptions":
         """The same with a number instead of `tau1="auto"`, for so many classes."""
-        return replace(self, tau1=scale_tau1(classes, PAPER_TAUS[channels == 1][0])) if self.tau1 == "auto" else self
+        return replace(self, tau1=scale_tau1(classes, PAPER_TAUS[channels == 1][0]))
 
 
 def ua_backprop(

@@ -86,10 +86,14 @@ def borrow_networks(
         check_posterior(networks, kinds)
         original_x, is_half = x, x.dtype in (torch.float16, torch.bfloat16)
         x = x.float() if is_half else x.clone() if x.is_inference() else x.detach()
-        borrowed, seen = BorrowedNetworks(networks, is_half, request, FirstPassChecks(x)), WeakIdKeyDictionary()
+        are_made = not isinstance(networks, list | tuple | nn.ModuleList)
+        borrowed, seen = (
+            BorrowedNetworks(networks, is_half, request, FirstPassChecks(x), are_made),
+            WeakIdKeyDictionary(),
+        )
         for index, network in enumerate(networks):
             check_network(network, index, original_x, needs_layers=needs_layers)
-            if borrowed.are_made:
+            if are_made:
                 borrowed.must_copy |= reuses_module(seen, network)
         try:
             yield borrowed, x
@@ -223,6 +227,7 @@ class BorrowedNetworks:
     is_half_precision: bool
     request: LogitsRequest
     first_passes: FirstPassChecks
+    are_made: bool  # by code of the posterior's, so that each pass may give others
     must_copy: bool = False
     frozen: list[ref[nn.Parameter]] = field(default_factory=list)
     gradient_hooks: list[tuple[ref[nn.Module], dict[str, Any]]] = field(default_factory=list)  # taken off meanwhile
@@ -231,15 +236,10 @@ class BorrowedNetworks:
     def __len__(self) -> int:
         return len(self.posterior)
 
-    @property
-    def are_made(self) -> bool:
-        """Whether code of the posterior's makes the networks, so that each pass may give others."""
-        return not isinstance(self.posterior, list | tuple | nn.ModuleList)
-
     def check_repeats(self, logits: Logits) -> None:
         """Raise an error unless the posterior, asked again, gives networks with these logits; the first two show it."""
         image = self.first_passes.images[:1]
-        for index, network in islice(enumerate(self), REPEATED) if self.are_made and len(image) else ():
+        for index, network in islice(enumerate(self), REPEATED) if len(image) else ():
             again = network(image.clone())
             if again.shape[1:] != logits.shape[2:] or logits_differ(logits[index, :1], again):
                 refuse_other_draw(index)

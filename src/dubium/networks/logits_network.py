@@ -14,7 +14,6 @@ from dubium.attribution._autograd.nodes import graph_nodes
 from dubium.attribution._cut_gradients import CutWatch, warn_of_cut
 from dubium.attribution._measure import IS_MEASURING
 from dubium.attribution._passes import list_modules
-from dubium.checks import is_matrix
 from dubium.errors import DubiumError
 from dubium.networks.class_choice import Pair, check_class_count, select_pair
 from dubium.networks.outputs import CONVERSIONS, SIGMOID, OutputChoice, take_network_logits
@@ -138,7 +137,8 @@ class LogitsNetwork(nn.Module):
         except NETWORK_EXCEPTIONS as error:
             taken = x if self.index in self.first_passes.checked else None
             refuse_images(self.index, error, self.first_passes.images, taken)
-        if not is_matrix(output, image_count, least=2):
+        has_rows = isinstance(output, Tensor) and output.ndim == 2 and output.shape[0] == image_count
+        if not has_rows or not output.is_floating_point() or output.shape[1] < 2:
             refuse_output(output, self.index, image_count)
         logits: Tensor = output
         return logits

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dubium.checks import is_matrix
 from dubium.errors import OptionError, OutputError
 from dubium.types import Posterior
 
@@ -89,6 +88,17 @@ def output_parts(output: Any) -> dict[str | int, Any]:
     if isinstance(output, tuple | list):
         return dict(enumerate(output))
     return dict(getattr(output, "__dict__", {}))
+
+
+def is_matrix(part: object, image_count: int, least: int) -> bool:
+    """Whether a part of an output is a floating tensor (B, K) of so many images, with K >= `least`."""
+    return (
+        isinstance(part, Tensor)
+        and part.is_floating_point()
+        and part.ndim == 2
+        and part.shape[0] == image_count
+        and part.shape[1] >= least
+    )
 
 
 def describe_output(output: Any) -> str:

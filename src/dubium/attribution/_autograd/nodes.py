@@ -133,7 +133,9 @@ class BackwardNode:
     autograd_node: Node
     name: str
     outputs: list[OutputInfo]
+    shape: tuple[int, ...]  # of the first output
     edges: list[Edge]
+    input_numbers: list[int]  # of the edges
     returned_places: list[int]  # of each edge, its place in what the node's backward returns
     saved: dict[str, Any]  # what `SAVED` names
     is_readable: bool  # whether torch shows all of that
@@ -145,16 +147,6 @@ class BackwardNode:
     is_fused: bool = False  # the consumer's rule does the work of this one too
     may_overwrite: bool = False  # the gradient that the consumer's rule gives is a new tensor, which nobody else reads
     folded_norm: "BackwardNode | None" = None  # a BatchNorm that leaves its factors to this convolution
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the first output."""
-        return self.outputs[0].shape
-
-    @property
-    def input_numbers(self) -> list[int]:
-        """One for each edge."""
-        return [edge.input for edge in self.edges]
 
 
 def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
@@ -196,7 +188,10 @@ def read_node(node: Node, edges: list[Edge]) -> BackwardNode:
             saved[attribute] = read_attribute(node, f"_saved_{attribute}")
     except (MissingAttributeError, RuntimeError):  # or it was overwritten since, which autograd will say
         is_readable = False
-    return BackwardNode(node, name, outputs, edges, returned_places, saved, is_readable, is_python)
+    numbers = [edge.input for edge in edges]
+    return BackwardNode(
+        node, name, outputs, outputs[0].shape, edges, numbers, returned_places, saved, is_readable, is_python
+    )
 
 
 def zeros_at(edge: GradientEdge, *batch: int) -> Tensor:
