@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from dubium.errors import (
+    DubiumWarning,
     ImagesError,
     ImagesTypeError,
     OptionError,
@@ -289,4 +290,4 @@ def warn_user(message: str) -> None:
     inside = ("dubium", "torch", "contextlib", "jaxtyping", "beartype")
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in inside:
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, stacklevel=level)
+    warnings.warn(message, DubiumWarning, stacklevel=level)

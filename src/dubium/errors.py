@@ -11,6 +11,10 @@ class DubiumError(Exception):
     """Everything dubium raises on purpose."""
 
 
+class DubiumWarning(UserWarning):
+    """Everything dubium warns about."""
+
+
 class ImagesError(DubiumError, ValueError):
     """Images that cannot be explained: wrong shape, NaN, infinity."""
 

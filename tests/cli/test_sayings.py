@@ -1,6 +1,7 @@
 """What the command line says about mistakes of a first day, and about what it left out."""
 
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -8,7 +9,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import dubium.web
-from dubium.cli import app
+from dubium.checks import warn_user
+from dubium.cli import app, say_warnings
 from dubium.errors import OptionError
 from dubium.protocols import TOGETHER
 
@@ -192,6 +194,16 @@ def test_results_are_not_put_among_the_images(here):
         said = say("explain", "said_code:networks", option, "photos", "--out", "photos/", code=2)
         assert "photos is the folder of the images; give another one for the results." in said
     assert {path.name for path in (here / "photos").iterdir()} == {"0", "2"}
+
+
+def test_warnings_are_said_once_and_without_a_place_in_the_code(capsys):
+    with warnings.catch_warnings(record=True) as others, say_warnings():
+        warnings.simplefilter("always")
+        for _ in range(2):
+            warn_user("of dubium")
+        warnings.warn("of another library", stacklevel=1)
+    assert capsys.readouterr().err == "dubium: of dubium\n"
+    assert [str(other.message) for other in others] == ["of another library"]
 
 
 def test_results_may_be_in_a_folder_that_is_called_like_a_dataset(here):

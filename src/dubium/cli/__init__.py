@@ -2,6 +2,9 @@
 
 import sys
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from difflib import get_close_matches
 from io import TextIOWrapper
 from typing import Annotated, Any
@@ -25,7 +28,7 @@ from dubium.cli.serve import serve
 from dubium.cli.train import train
 from dubium.cli.train_vae import train_vae
 from dubium.cli.uncertainty import uncertainty
-from dubium.errors import DubiumError
+from dubium.errors import DubiumError, DubiumWarning
 
 KEPT = "\n\t"  # of a message
 NEAR = 0.75  # of difflib's measure, from 0 to 1
@@ -62,7 +65,8 @@ class Commands(TyperGroup):
             if isinstance(stream, TextIOWrapper):
                 stream.reconfigure(errors="backslashreplace")  # a character that the terminal lacks would be an error
         try:
-            return super().invoke(ctx)
+            with say_warnings():
+                return super().invoke(ctx)
         except DubiumError as error:
             typer.echo(f"dubium: {printable(error, keep=KEPT)}", err=True)
             raise typer.Exit(2) from error
@@ -79,6 +83,23 @@ class Commands(TyperGroup):
                 raise typer.Exit(2) from error
             traceback.print_exc()
             raise typer.Exit(3) from error
+
+
+@contextmanager
+def say_warnings() -> Iterator[None]:
+    """Within, a warning of dubium's is said in a line, once; Python would name a place in the code of this command."""
+    said, show = set[str](), warnings.showwarning
+
+    def say(message: Warning | str, category: type[Warning], *place: Any, **where: Any) -> None:
+        if not issubclass(category, DubiumWarning):
+            show(message, category, *place, **where)
+        elif str(message) not in said:
+            said.add(str(message))
+            typer.echo(f"dubium: {printable(message, keep=KEPT)}", err=True)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = say
+        yield
 
 
 def keep_near_options(error: Any) -> None:
