@@ -120,7 +120,7 @@ def test_an_unknown_method_or_a_refused_upload_leaves_no_other_result(session, t
     assert "no-such-method" in found.message
     assert (found.view, found.facts) == ("", "")
     refused = a.answer_controls(session, tmp_path, a.Controls(item, None, *CONTROLS, message="refused"))
-    assert (refused.message, refused.view, refused.npy) == (None, "", "")
+    assert (refused.message, refused.view, refused.npy) == ("refused", "", "")
 
 
 @pytest.mark.parametrize(("place", "value"), [*((at, "x") for at in range(3)), *((at, 10**400) for at in range(3, 9))])
