@@ -96,13 +96,13 @@ def explain(
     request = LogitsRequest(output, pair_ids, chosen.explains_log_probs, chosen.needs_gradients, names)
     with borrow_networks(posterior, x, kinds, request) as (networks, x):
         logits, maps, extras, used_options = chosen.attribute(networks, x, kinds, context)
-        if networks.are_made:
+        if networks.are_generated:
             networks.check_repeats(logits)
         for each in [maps, extras["signed"]] if "signed" in extras else [maps]:
             if not each.isfinite().all():
                 refuse_maps(each, chosen.name, is_users=chosen.attributor.is_users)
-        if chosen.attributor.entry is METHODS[FULLGRAD] and networks.first_passes.node_names:
-            warn_if_incomplete(networks, networks.first_passes.node_names, x, context.memory)
+        if chosen.attributor.entry is METHODS[FULLGRAD] and networks.first_checks.watched_node_names:
+            warn_if_incomplete(networks, networks.first_checks.watched_node_names, x, context.memory)
     warn_of_logits(x, logits, kinds)
     if pair_ids is not None:
         used_options = {**used_options, "pair": pair_ids}
@@ -146,7 +146,7 @@ def uncertainty(
     request = LogitsRequest(output, needs_gradients=False)
     with borrow_networks(posterior, x, kinds, request, needs_layers=False) as (networks, x):
         logits = predict_logits(networks, x, limit)
-        if networks.are_made:
+        if networks.are_generated:
             networks.check_repeats(logits)
     warn_of_logits(x, logits, kinds)
     return make_explanation(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})

@@ -16,7 +16,7 @@ from dubium.attribution import ATTRIBUTORS, RELEVANCES
 from dubium.attribution._budget import LARGE_IMAGE, check_gradient_memory
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._passes import predict_logits
-from dubium.attribution._relevance import CONTEXT, ConfiguredAttributor, RelevanceByCalls
+from dubium.attribution._relevance import CONTEXT_ARGUMENT, ConfiguredAttributor, RelevanceByCalls
 from dubium.attribution._user_methods import find_user_method, import_method
 from dubium.checks import check_number, plain_number
 from dubium.errors import OptionError, UnknownNameError, unknown_name_text
@@ -43,9 +43,9 @@ EXPLAINED_OUTPUTS = ("logits", "log-probs")
 """What `of=` takes: what of a network the relevance explains."""
 NUMBER_OPTIONS = {"tau1": ["auto"], "tau2": [], "classes": ["all", "auto"]}
 """Options that are numbers above 0, or one of these words; None stands for the default."""
-LEAST_TAU = 1e-9  # of smaller temperatures, exponents are rounded by more than float32 rounds, or overflow
+LEAST_TAU = 1e-9  # with smaller temperatures, exponents lose more than float32 precision, or overflow
 ARGUMENTS = ("method", "kinds", "output", "pair", "keep_images", "class_names", "memory", "seed", "progress", "top")
-"""Of `explain` and `explain_dataset`, which take options beside them."""
+"""Arguments of `explain` and `explain_dataset` that are no options; for hints about misspelt ones."""
 REQUIRED = object()
 """The default of an option that has none."""
 
@@ -113,7 +113,7 @@ class UncertaintyMethod:
 def scale_to_scores(maps: Maps, scores: Scores) -> Maps:
     """Non-negative maps that sum to the scores: uniform where a map is zero, zero where its score is zero."""
     total = maps.double().sum((2, 3), keepdim=True)
-    parts = torch.where(total == 0, 1 / maps[0, 0].numel(), maps / total)  # of NaN, NaN: it is refused later
+    parts = torch.where(total == 0, 1 / maps[0, 0].numel(), maps / total)  # NaN stays NaN, and is refused later
     return (scores.double()[:, :, None, None] * parts).to(maps)
 
 
@@ -126,8 +126,7 @@ def choose_method(method: object, options: Mapping[str, Any], channels: int) -> 
         method, options = RECOMMENDED, {**RECOMMENDED_OPTIONS, **options}
     if isinstance(method, str) and method == UA_BACKPROP:
         return choose_ua_backprop(options, channels)
-    attributor = BUILTINS.get(method) if isinstance(method, str) else None
-    attributor = attributor or find_method(method, ATTRIBUTORS, method_names(), "method")
+    attributor = find_attributor(method, ATTRIBUTORS, method_names(), "method")
     options = check_options(attributor.name, attributor.options, options)
     needs_gradients = attributor.entry is not None and not attributor.entry.is_control  # a user's: not known
     attributor = replace(attributor, options={**attributor.options, **options})
@@ -141,8 +140,7 @@ def choose_ua_backprop(options: Mapping[str, Any], channels: int) -> UABackpropM
         beside = {name: value for name, value in options.items() if name != "relevance"}
         argument, options = read_method(argument, beside)
         options["relevance"] = argument
-    is_name = isinstance(argument, str) and argument in RELEVANCES
-    relevance = BUILTINS[argument] if is_name else find_method(argument, RELEVANCES, [*RELEVANCES], "relevance")
+    relevance = find_attributor(argument, RELEVANCES, [*RELEVANCES], "relevance")
     known = {"relevance": None, **UA_DEFAULTS, **relevance.options}
     options = check_options(f"{UA_BACKPROP} by {relevance.name}", known, options)
     for name in options:
@@ -178,15 +176,17 @@ def parse_ua_options(user_options: Mapping[str, Any], channels: int) -> UABackpr
     return UABackpropOptions(**values)
 
 
-def find_method(
+def find_attributor(
     method: object, allowed: Mapping[str, Attributor], names: Sequence[str], noun: str
 ) -> ConfiguredAttributor:
-    """The attributor of an object that is not the name of a built-in method: one of our functions, a user's, Captum's.
+    """The attributor that a user named or gave: a built-in one, one of our functions, a user's own, or Captum's.
 
     Args:
         allowed: our functions that may be given, by name.
         names: to list where it is none of these; `noun` says what they are.
     """
+    if isinstance(method, str) and method in allowed:
+        return BUILTINS[method]
     if isinstance(method, str) and method.startswith("dubium.") and ":" in method:
         method = import_method(method)  # one of our functions, most likely
     for name, function in allowed.items():
@@ -203,7 +203,7 @@ def find_method(
 
 def make_attributor(name: str, function: Attributor, entry: MethodEntry | None = None) -> ConfiguredAttributor:
     """An attributor with its options' defaults; `entry` is its row in the registry, if it is one of ours."""
-    takes_context = CONTEXT in inspect.signature(function).parameters
+    takes_context = CONTEXT_ARGUMENT in inspect.signature(function).parameters
     relevance_class = load_function(entry.relevance_class) if entry and entry.relevance_class else RelevanceByCalls
     return ConfiguredAttributor(name, function, default_options(function), takes_context, entry, relevance_class)
 
@@ -212,18 +212,18 @@ def default_options(function: Callable[..., Any]) -> dict[str, Any]:
     """The options of an attributor and their defaults: its arguments after `(network, x, target)`."""
     options, kinds = {}, (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     for index, p in enumerate(inspect.signature(function).parameters.values()):
-        if p.name != CONTEXT and p.kind in kinds and (index >= 3 or p.kind is p.KEYWORD_ONLY):
+        if p.name != CONTEXT_ARGUMENT and p.kind in kinds and (index >= 3 or p.kind is p.KEYWORD_ONLY):
             options[p.name] = REQUIRED if p.default is p.empty else p.default
     return options
 
 
 def check_options(name: str, known: Mapping[str, Any], user_options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options that a user gave, if the method has them and no other is needed; a VAE's folder as the VAE in it."""
+    """Check that the method has all of a user's options and misses none; returns them, with `vae` loaded."""
     for option in user_options:
         if option not in known:
             near = get_close_matches(option, ARGUMENTS, n=1, cutoff=0.75)
             hint = f" Or is it the argument {near[0]}= that is meant?" if near else ""
-            hint = " A context's seed= and memory= are arguments of explain." if option == CONTEXT else hint
+            hint = " A context's seed= and memory= are arguments of explain." if option == CONTEXT_ARGUMENT else hint
             raise UnknownNameError(unknown_name_text(f"option of {name!r}", option, known) + hint)
     missing = [option for option, default in known.items() if default is REQUIRED and option not in user_options]
     if missing:

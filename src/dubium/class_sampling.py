@@ -6,7 +6,7 @@ has the same weight; a class whose probability would exceed 1 is always included
 unbiased, and sum to the score in every draw.
 
 Aleatoric and epistemic shares are drawn separately, so that both sums are exact. The part that they have in common,
-their elementwise minimum, is drawn once for both: `classes=n` traces n classes if they are nearly equal, at most 2n.
+their elementwise minimum, is drawn once for both: n classes are traced if they are nearly equal, 2n if disjoint.
 """
 
 from collections.abc import Callable
@@ -16,9 +16,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 TOLERANCE = 0.25  # of `classes="auto"`: the relative L1 error aimed at
-SAFETY_FACTOR = 1.2  # the L1 distance of two maps is at most 2: small pilots reach that, and underestimate the error
+SAFETY_FACTOR = 1.2  # two maps differ by at most 2 in L1: a small pilot may reach that, and underestimate the error
 PILOT = 5  # classes in each of the two draws that `classes="auto"` compares
-FEW = 4 * PILOT  # so few classes are all traced by `classes="auto"`: comparing draws would not pay
+ALWAYS_ALL = 4 * PILOT  # so few classes are all traced by `classes="auto"`: comparing draws would not pay
 TINY = 1e-300
 
 
@@ -33,7 +33,7 @@ def sample_classes(
     network_count, _, image_count, class_count = share.shape
     offset = start_offsets(network_count, seed).to(share.device)
     counts = torch.full((image_count,), min(classes, class_count) if isinstance(classes, int) else class_count)
-    if classes == "auto" and class_count > FEW:
+    if classes == "auto" and class_count > ALWAYS_ALL:
         counts = enough_classes(to_pixels(pilot_weights(share, offset)), class_count)
     weights = class_weights(share, counts, offset) if bool((counts < class_count).any()) else share
     return weights, counts if classes == "auto" else None
@@ -59,7 +59,7 @@ def class_weights(
     aleatoric = torch.where(has_aleatoric, aleatoric, epistemic)  # where one is zero, the other is all there is to draw
     epistemic = torch.where(has_epistemic, epistemic, aleatoric)
     common = torch.minimum(aleatoric, epistemic)  # (S, B, K)
-    rest_mass = (aleatoric - common).sum(-1, keepdim=True)  # (S, B, 1), as much as of epistemic - common
+    rest_mass = (aleatoric - common).sum(-1, keepdim=True)  # (S, B, 1); the sum of epistemic - common is the same
     count = count[:, None].to(share.device)  # (B, 1)
     rate = sampling_rate(common, rest_mass, count)  # (S, B, 1)
     chances = rate * common  # (S, B, K)
@@ -85,9 +85,9 @@ def sampling_rate(
     Classes whose probability would exceed 1 are removed with one point each; the rate is the number of points that
     remain, divided by the mass that remains.
     """
-    largest = common.sort(-1, descending=True).values
-    left = largest.flip(-1).cumsum(-1).flip(-1) + rest_mass  # (S, B, K): mass of a class and all that are no larger
-    is_certain = (count - torch.arange(common.shape[-1], device=common.device)) * largest > left  # (S, B, K)
+    descending = common.sort(-1, descending=True).values
+    left = descending.flip(-1).cumsum(-1).flip(-1) + rest_mass  # (S, B, K): mass of a class and all that are no larger
+    is_certain = (count - torch.arange(common.shape[-1], device=common.device)) * descending > left  # (S, B, K)
     certain_count = is_certain.sum(-1, keepdim=True).clamp(max=common.shape[-1] - 1)  # (S, B, 1)
     return (count - certain_count) / left.gather(-1, certain_count).clamp(min=TINY)
 
@@ -100,8 +100,8 @@ def count_points(chances: Float[Tensor, "S B N"], offset: Float[Tensor, "S 1 1"]
 
 def pilot_weights(share: Float[Tensor, "S kinds=3 B K"], offset: Float[Tensor, "S 1 1"]) -> Float[Tensor, "S 2 B K"]:
     """Two draws of `PILOT` classes for the total, with offsets half a step apart: weights (S, 2, B, K)."""
-    few = torch.full((share.shape[2],), PILOT)
-    return torch.stack([class_weights(share, few, start)[:, 0] for start in (offset, (offset + 0.5) % 1)], 1)
+    pilot_counts = torch.full((share.shape[2],), PILOT)
+    return torch.stack([class_weights(share, pilot_counts, start)[:, 0] for start in (offset, (offset + 0.5) % 1)], 1)
 
 
 def enough_classes(pilot: Float[Tensor, "B 2 H W"], classes: int) -> Int[Tensor, " B"]:

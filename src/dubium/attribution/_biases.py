@@ -89,7 +89,9 @@ class RecordedBiases:
             dense, is_norm = isinstance(layer, nn.Linear), isinstance(layer, _BatchNorm)
             self.layouts.follow(DENSE_LAYER if dense else CHANNEL_LAYER, args, out)
             value = batch_norm_shift(layer) if is_norm else layer.bias
-            if isinstance(value, Tensor) and not value.requires_grad:  # one that the image gives is an input
+            if (
+                isinstance(value, Tensor) and not value.requires_grad
+            ):  # a bias that is computed from the image is an input
                 has_batch = dense or is_norm or out.ndim == layer.weight.ndim
                 value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
                 self.add(out, value.detach(), channels_last=dense)
@@ -140,11 +142,12 @@ def record_biases(network: nn.Module, image_count: int, *, only_spatial: bool) -
     )
     implicit = ImplicitBiases(recorded)
     handles: list[RemovableHandle] = []
-    if has_operations or all(leaves.values()):  # elementwise layers of no bias keep the layout: they need no hook
+    is_all_known = all(leaves.values())
+    if has_operations or is_all_known:  # elementwise layers of no bias keep the layout: they need no hook
         leaves = {layer: known for layer, known in leaves.items() if type(layer) not in ELEMENTWISE_LAYERS or not known}
 
     def for_leaves(hook: Callable[..., Any]) -> Callable[..., Any]:
-        """The hook, for these layers alone: a copy that the user's code makes of a layer has its hooks, too."""
+        """The hook, for these layers alone: a deepcopy of a layer, made in a user's forward, carries its hooks along."""
         return lambda layer, *given: hook(layer, *given) if layer in leaves else None
 
     def add_and_resume(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
@@ -153,9 +156,9 @@ def record_biases(network: nn.Module, image_count: int, *, only_spatial: bool) -
         if operations is not None:
             operations.resume()
 
-    is_torchs = not has_operations and all(leaves.values())
-    after_known = recorded.add_known if is_torchs else for_leaves(add_and_resume)
-    for layer, has_known_bias in leaves.items():  # next to the layer: a user's hooks are operations before and after
+    needs_no_guard = is_all_known and not has_operations  # layers of torch's alone: no code of a user's copies them
+    after_known = recorded.add_known if needs_no_guard else for_leaves(add_and_resume)
+    for layer, has_known_bias in leaves.items():  # innermost: a user's hooks are operations outside of the layer
         if operations is not None:
             handles.append(layer.register_forward_pre_hook(for_leaves(operations.pause)))
         if has_known_bias:
@@ -189,18 +192,18 @@ def leaf_modules(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     """
     leaves: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
-    has_operations, waiting, seen, whole_networks = False, [network], {network}, {network}
+    has_operations, waiting, seen, never_layers = False, [network], {network}, {network}
     while waiting:
         module = waiting.pop()
-        whole_networks.update(inner_networks(module) if module in whole_networks else ())
+        never_layers.update(inner_networks(module) if module in never_layers else ())
         has_operations = has_operations or bool(module._forward_hooks or module._forward_pre_hooks)  # a user's
         # a forward that was put into the module is not that of its class; mypy does not see that classes are hashable
         base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
         is_channel_layer = base is not None and issubclass(base, CHANNEL_LAYERS)
         children = [] if is_channel_layer else [child for child in module._modules.values() if child is not None]
-        if not children and (module not in whole_networks or base is not None):
+        if not children and (module not in never_layers or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
-            is_ours = type(module) in (Normalise, FixedDropout)  # once more, the latter would have another mask
+            is_ours = type(module) in (Normalise, FixedDropout)  # the latter has another mask at each call
             leaves[module] = is_channel_layer or is_homogeneous or is_ours
         else:
             has_operations = has_operations or base is not nn.Sequential

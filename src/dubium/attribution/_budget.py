@@ -22,18 +22,18 @@ from dubium.types import Images, Target
 
 CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk has at most so many bytes, but always room for so many rows
 KEPT_DIVISOR = 4  # a quarter of the memory is for graphs of forward passes that are kept until their maps are wanted
-FEW_IMAGES = 8  # of ten classes: about FAST_ROWS, which any network takes at once
+FEW_IMAGES = 8  # with ten classes they make about FAST_ROWS rows
 UNMEASURED_DIVISOR = 64  # if FIRST_PASS_FACTOR times their bytes is below a 64th of the memory, they are not measured
 FORWARD_IMAGES = 64  # in a forward pass without a graph
-FEATURE_FACTOR = 128  # a pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
-FIRST_PASS_FACTOR = 2 * FEATURE_FACTOR  # with a graph, as the checks of a first pass keep it
+IMAGE_BYTES_FACTOR = 128  # a pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
+FIRST_PASS_FACTOR = 2 * IMAGE_BYTES_FACTOR  # with a graph, as the checks of a first pass keep it
 TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
-NEGLIGIBLE = 16 * 2**20  # bytes that are not counted: below, a limit is a matter of speed alone
-LARGE_IMAGE = NEGLIGIBLE // FEATURE_FACTOR  # bytes of an image: above, the limit is checked before anything is computed
-ROW_FEATURES = 4  # backward pass of many targets: peak memory is 4 times the largest gradient of one image and target
-BACKWARD_FEATURES = 8  # backward pass of one image: gradients, copies, workspace are 8 times its largest output
-IMPLICIT_FEATURES = 12  # the same: 12 times the largest output of an operation that may have an implicit bias
-FORWARD_FEATURES = 4  # forward pass of one image without a graph: peak memory is 4 times its largest output
+NEGLIGIBLE = 16 * 2**20  # bytes; what needs less is never refused: a smaller limit makes chunks smaller
+LARGE_IMAGE = NEGLIGIBLE // IMAGE_BYTES_FACTOR  # bytes of an image; of larger ones, the limit is checked first
+ROW_PEAK_FACTOR = 4  # backward pass of many targets: peak over the largest gradient of one image and target
+BACKWARD_PEAK_FACTOR = 8  # backward pass of one image: gradients, copies and workspace over its largest output
+IMPLICIT_PEAK_FACTOR = 12  # the same over the largest output of an operation that may have an implicit bias
+FORWARD_PEAK_FACTOR = 4  # forward pass of one image without a graph: peak over its largest output
 
 
 class Cost(NamedTuple):
@@ -50,10 +50,20 @@ class Cost(NamedTuple):
         pass; then made smaller until all chunks have about the same size."""
         if self.smallest_chunk_bytes > max(memory, NEGLIGIBLE):
             refuse_memory(self.smallest_chunk_bytes, memory, self.image_shape)
-        limit = min(memory // 2, max(CACHE_BYTES, FAST_ROWS * self.per_row))
+        limit = chunk_bytes(self.per_row, memory)
         targets = max(1, min(self.targets, limit // self.per_row))
         at_once = max(1, min(image_count, limit // (targets * self.per_row), memory // 2 // self.per_image))
         return even_size(image_count, at_once), even_size(self.targets, targets)
+
+
+def chunk_bytes(per_row: int, memory: int) -> int:
+    """The largest chunk of gradients, given the bytes of a row: half of the memory, and no more than is fast."""
+    return min(memory // 2, max(CACHE_BYTES, FAST_ROWS * per_row))
+
+
+def targets_at_once(targets: int, per_target: int, memory: int) -> int:
+    """Targets in a chunk of gradients, given the bytes that each takes."""
+    return even_size(targets, max(1, min(targets, chunk_bytes(per_target, memory) // per_target)))
 
 
 def even_size(count: int, most: int) -> int:
@@ -74,7 +84,9 @@ def measure_cost(network: nn.Module, x: Float[Tensor, "B ..."], target: Target |
     outputs, output = output_sizes(network, x)
     scores = output.flatten(1) if target is None else target_for_images(target, slice(1))(output)
     sizes = outputs.sizes
-    return Cost(scores.shape[1], 2 * sum(sizes), ROW_FEATURES * max(sizes), gradient_bytes(outputs), tuple(x.shape[1:]))
+    return Cost(
+        scores.shape[1], 2 * sum(sizes), ROW_PEAK_FACTOR * max(sizes), gradient_bytes(outputs), tuple(x.shape[1:])
+    )
 
 
 def fits_unmeasured(network_count: int, x: Images, memory: int) -> bool:
@@ -98,7 +110,7 @@ def forward_batch_size(network: nn.Module, x: Images, memory: int) -> int:
     """Images in a forward pass without a graph; where one may need much, it is checked that it keeps to the memory."""
     if x[:1].nbytes > LARGE_IMAGE:
         check_memory_of_one_image(network, x, memory, forward_bytes)
-    return min(FORWARD_IMAGES, max(1, memory // (FEATURE_FACTOR * x[0].nbytes)))
+    return min(FORWARD_IMAGES, max(1, memory // (IMAGE_BYTES_FACTOR * x[0].nbytes)))
 
 
 def split_memory_for_effects(network: nn.Module, x: Images, effects: int, memory: int) -> tuple[int, int]:
@@ -145,13 +157,13 @@ def check_memory_of_one_image(network: nn.Module, x: Images, memory: int, needed
 
 def gradient_bytes(outputs: OutputSizes) -> int:
     """Of the gradients at one image: all outputs stay for them."""
-    widest = max(BACKWARD_FEATURES * max(outputs.sizes), IMPLICIT_FEATURES * outputs.widest_with_bias)
+    widest = max(BACKWARD_PEAK_FACTOR * max(outputs.sizes), IMPLICIT_PEAK_FACTOR * outputs.widest_with_bias)
     return sum(outputs.sizes) + widest
 
 
 def forward_bytes(outputs: OutputSizes) -> int:
     """Of a forward pass of one image without a graph."""
-    return FORWARD_FEATURES * max(outputs.sizes)
+    return FORWARD_PEAK_FACTOR * max(outputs.sizes)
 
 
 def refuse_memory(least: int, memory: int, image_shape: Sequence[int], *, is_bound: bool = False) -> NoReturn:

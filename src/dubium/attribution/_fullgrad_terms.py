@@ -43,13 +43,13 @@ def rescaled_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
     Its numbers are not rescaled one by one: their channel sum is `(sum - C lo) / (hi - lo + eps)`.
     """
     term = absolute_term(bias, gradient)
-    channel_sum, high = term.sum(-1), extreme_value(term, torch.amax)
-    # most terms have a 0 in their first two rows (a feature that is off): then low is 0, and the minimum over all
-    # is not needed; on a GPU, asking would wait for the device
+    channel_sum, value_range = term.sum(-1), extreme_value(term, torch.amax)
+    # if the first two rows have a 0, as most have after a ReLU, the minimum is 0 and need not be computed; on a GPU,
+    # asking would wait for the device
     if not term.is_cpu or extreme_value(term[:, :, :2], torch.amin).any():
         low = extreme_value(term, torch.amin)
-        channel_sum, high = channel_sum - term.shape[-1] * low, high - low
-    return (channel_sum / (high + EPS)).movedim(4, 1)
+        channel_sum, value_range = channel_sum - term.shape[-1] * low, value_range - low
+    return (channel_sum / (value_range + EPS)).movedim(4, 1)
 
 
 def absolute_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
@@ -84,14 +84,14 @@ def extreme_value(term: Float[Tensor, "t B h w S C"], reduce_axis: Callable[...,
 
 
 def sum_layers(maps: Sequence[Tensor], x: Images) -> Float[Tensor, "t S B H W"]:
-    """The sum of all terms' maps, upsampled bilinearly. Those of one size are summed before, which is linear."""
+    """The sum of all terms' maps, upsampled bilinearly; maps of one size are added before, which gives the same."""
     by_size: dict[tuple[int, ...], Tensor] = {}
     for term in maps:
         size = tuple(term.shape[3:])
         by_size[size] = by_size[size] + term if size in by_size else term
     image_size, at_image_size = tuple(x.shape[2:]), list[Tensor]()
     for size, term in by_size.items():
-        if size != image_size:  # maps go as channels, side by side: each pixel's weights serve for all of them
+        if size != image_size:  # maps become channels, so that weights of interpolation are computed once a pixel
             rows = term.permute(2, 3, 4, 0, 1).flatten(3).permute(0, 3, 1, 2)
             larger = interpolate(rows, size=image_size, mode="bilinear", align_corners=True)
             term = larger.view(len(rows), *term.shape[:2], *image_size).movedim(0, 2)
@@ -99,4 +99,4 @@ def sum_layers(maps: Sequence[Tensor], x: Images) -> Float[Tensor, "t S B H W"]:
     return reduce(torch.add, at_image_size)
 
 
-RESCALE: dict[str, TermMap] = {"reference": rescaled_term, "none": mean_term}
+TERM_MAPS: dict[str, TermMap] = {"reference": rescaled_term, "none": mean_term}

@@ -32,7 +32,7 @@ from dubium.attribution._autograd.nodes import (
     zeros_at,
 )
 from dubium.attribution._autograd.rules import RULES, Rule, stack_or_unsqueeze
-from dubium.attribution._budget import ROW_FEATURES, Cost, images_per_pass
+from dubium.attribution._budget import ROW_PEAK_FACTOR, images_per_pass, targets_at_once
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._passes import forward_with_graph
 from dubium.attribution._target import split_images
@@ -85,9 +85,8 @@ def reduced_gradients(
     image_count, targets = scores[0].shape
     eye = torch.eye(targets, dtype=scores[0].dtype, device=scores[0].device)
     cotangents = eye[:, None, None].expand(-1, len(scores), image_count, -1)
-    per_row = ROW_FEATURES * len(scores) * backward.largest_output * scores[0].element_size()
-    _, targets_at_once = Cost(targets, per_image=1, per_row=per_row).chunk_sizes(1, memory)
-    for chunk in cotangents.split(targets_at_once):
+    per_target = ROW_PEAK_FACTOR * len(scores) * backward.largest_output * scores[0].element_size()
+    for chunk in cotangents.split(targets_at_once(targets, per_target, memory)):
         yield backward(chunk)
 
 
@@ -120,9 +119,11 @@ class Backward:
         self.steps: list[tuple[Sequence[BackwardNode], list[OutputInfo], Rule | None]] = []
         for nodes in zip(*graphs, strict=True):  # the same node in the graph of each network
             node = nodes[0]
-            infos = [made_by.outputs[edge.output] for edge, made_by in zip(node.edges, node.producers, strict=True)]
+            input_infos = [
+                made_by.outputs[edge.output] for edge, made_by in zip(node.edges, node.producers, strict=True)
+            ]
             has_rule = bool(node.edges) and node.is_readable and node.name in RULES
-            self.steps.append((nodes, infos, RULES[node.name](nodes) if has_rule else None))
+            self.steps.append((nodes, input_infos, RULES[node.name](nodes) if has_rule else None))
         self.all_have_rules = all(rule is not None for nodes, _, rule in self.steps if nodes[0].edges)
         self.largest_output = max((math.prod(info.shape) for node in graphs[0] for info in node.outputs), default=1)
         for node in chain(*graphs):  # links both ways are rings, and would keep the graph until Python collects them
@@ -136,7 +137,7 @@ class Backward:
         gradients_by_node[self.output_edge.node][self.output_edge.output_nr] = cotangents
         reduced: dict[int, Tensor] = {}
         with nullcontext() if self.all_have_rules else silence_fallback_warnings():
-            for nodes, infos, rule in self.steps:
+            for nodes, input_infos, rule in self.steps:
                 autograd_node, edges = nodes[0].autograd_node, nodes[0].edges
                 gradients = gradients_by_node.pop(autograd_node)
                 for index in self.wanted_at.get(autograd_node, ()):
@@ -145,12 +146,12 @@ class Backward:
                         reduced[index] = self.reductions[index](gradients[output_nr])
                 if not edges:
                     continue
-                at_inputs = node_gradients(nodes, infos, gradients) if rule is None else rule(gradients[0])
-                for (_, producer, output_nr), info, gradient in zip(edges, infos, at_inputs, strict=True):
+                at_inputs = node_gradients(nodes, input_infos, gradients) if rule is None else rule(gradients[0])
+                for (_, producer, output_nr), info, gradient in zip(edges, input_infos, at_inputs, strict=True):
                     at_producer = gradients_by_node[producer]
                     if gradient.shape[2:] != info.shape:  # the node had broadcast its input
                         gradient = sum_to_shape(gradient, info.shape)
-                    gradient = gradient.real if gradient.is_complex() > info.dtype.is_complex else gradient
+                    gradient = gradient.real if gradient.is_complex() and not info.dtype.is_complex else gradient
                     gradient = gradient.to(info.dtype)
                     is_first = output_nr not in at_producer
                     at_producer[output_nr] = gradient if is_first else at_producer[output_nr] + gradient
@@ -167,13 +168,15 @@ def sum_to_shape(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
     return gradient.sum_to_size(*gradient.shape[:2], *shape)
 
 
-def node_gradients(nodes: Sequence[BackwardNode], infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:
+def node_gradients(
+    nodes: Sequence[BackwardNode], input_infos: Sequence[OutputInfo], gradients: Gradients
+) -> list[Tensor]:
     """What autograd does at the node, in one network after the other: all targets at once where the node allows it."""
     one_by_one = nodes[0].name in ONE_BY_ONE or nodes[0].is_python  # a Function in Python cannot be vmapped
     by_network = []
     for s, node in enumerate(nodes):
         one_network = {output_nr: gradient[:, s] for output_nr, gradient in gradients.items()}
-        backward = partial(call_node, node, infos)
+        backward = partial(call_node, node, input_infos)
         try:
             by_network.append((target_by_target if one_by_one else call_batched)(backward, one_network))
         except (RuntimeError, NotImplementedError):  # no batching rule, ...
@@ -186,7 +189,7 @@ def node_gradients(nodes: Sequence[BackwardNode], infos: Sequence[OutputInfo], g
     return [stack_or_unsqueeze(gradient, 1) for gradient in zip(*by_network, strict=True)]
 
 
-def call_node(node: BackwardNode, infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:
+def call_node(node: BackwardNode, input_infos: Sequence[OutputInfo], gradients: Gradients) -> list[Tensor]:
     """The gradients at the inputs that lead on, by autograd itself, for one target of one network."""
     if node.is_python:  # it is given zeros where no gradient comes, as autograd does it
         outputs = enumerate(node.outputs)
@@ -197,7 +200,9 @@ def call_node(node: BackwardNode, infos: Sequence[OutputInfo], gradients: Gradie
         returned = node.autograd_node(*[gradients.get(nr) for nr in range(len(node.outputs))])
     returned = returned if isinstance(returned, tuple) else (returned,)
     at_inputs = [returned[place] for place in node.returned_places]
-    return [info.zeros() if gradient is None else gradient for gradient, info in zip(at_inputs, infos, strict=True)]
+    return [
+        info.zeros() if gradient is None else gradient for gradient, info in zip(at_inputs, input_infos, strict=True)
+    ]
 
 
 def target_by_target(backward: Callable[[Gradients], list[Tensor]], gradients: Gradients) -> list[Tensor]:

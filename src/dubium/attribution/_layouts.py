@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor
 
 PERMUTING = frozenset(["permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims"])
-RESHAPING = frozenset(
+NO_FEATURE_MAP = frozenset(
     [
         *("view", "reshape", "unflatten", "flatten", "expand", "unsqueeze", "squeeze", "__getitem__", "chunk", "split"),
         *("matmul", "bmm", "einsum", "scaled_dot_product_attention", "softmax", "dropout"),
@@ -16,7 +16,7 @@ RESHAPING = frozenset(
 PRODUCTS = frozenset(["matmul", "bmm", "einsum"])
 DENSE_LAYER, CHANNEL_LAYER = "linear", "layer of channels"
 CHANNELS_FIRST_ALWAYS = frozenset([CHANNEL_LAYER, "conv2d", "batch_norm", "group_norm", "instance_norm"])
-ELEMENTWISE = frozenset(["relu", "relu_", "add", "add_"])
+SHORTCUT_OPERATIONS = frozenset(["relu", "relu_", "add", "add_"])
 PREFIX_TOKENS = 5  # at most: a class token and four registers, or a class and a distillation token
 
 Size = tuple[int, int]
@@ -58,7 +58,7 @@ class LayoutTracker:
 
         (B, C, h, w) and (B, h, w, C) are feature maps. (B, N, D), (B, heads, N, D) and (B, N, heads, D) are tokens if
         some feature map has N pixels, or up to five fewer: those in front are class tokens and registers. A matrix of
-        attention, (B, N, N) or (B, heads, N, N), lies where its keys are: there the values are that it weighs.
+        attention, (B, N, N) or (B, heads, N, N), is placed by its key axis: keys index the values that it weights.
         """
         if out.is_nested:
             return None
@@ -78,8 +78,8 @@ class LayoutTracker:
         height, width = shape[1:3] if channels_last else shape[-2:]
         if out.ndim == 4 and ((height, width) in self.sizes or (channels_last and height == width)):
             return as_map
-        keys = (out.ndim - 1,) if id(out) in self.attention else ()
-        for axis in {3: (*keys, 1), 4: (*keys, 2, 1)}.get(out.ndim, ()):
+        key_axis = (out.ndim - 1,) if id(out) in self.attention else ()
+        for axis in {3: (*key_axis, 1), 4: (*key_axis, 2, 1)}.get(out.ndim, ()):
             for prefix in range(PREFIX_TOKENS + 1):
                 for size in self.sizes:
                     if size[0] * size[1] > 1 and shape[axis] == size[0] * size[1] + prefix:
@@ -89,7 +89,7 @@ class LayoutTracker:
     def follow(self, name: str, inputs: Sequence[Any], out: Any) -> None:
         """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
         is_usual = name == CHANNEL_LAYER or (
-            name in ELEMENTWISE
+            name in SHORTCUT_OPERATIONS
             and (inputs and inputs[0] is self.feature_map)
             and not (self.channels_last or self.attention)
         )
@@ -108,25 +108,25 @@ class LayoutTracker:
             return
         given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
         if given is not None and out.shape[0] == 1 < self.image_count and out.shape[1] % self.image_count == 0:
-            merges = name in RESHAPING and len(given) == self.image_count and out.numel() == given.numel()
+            merges = name in NO_FEATURE_MAP and len(given) == self.image_count and out.numel() == given.numel()
             self.merged |= {id(out): out} if merges or id(given) in self.merged else {}
-        if out.shape[0] != self.image_count or given is None or name in RESHAPING:
+        if out.shape[0] != self.image_count or given is None or name in NO_FEATURE_MAP:
             return
         permutes = is_permutation(name, given, out)
         if permutes:
             moves_last = given.shape[1] == out.shape[3] and given.shape[2:] == out.shape[1:3]
-            last = moves_last and given.shape[2:] in self.sizes and id(given) not in self.channels_last
+            is_channels_last = moves_last and given.shape[2:] in self.sizes and id(given) not in self.channels_last
         else:
-            last = id(given) in self.channels_last and name not in CHANNELS_FIRST_ALWAYS
+            is_channels_last = id(given) in self.channels_last and name not in CHANNELS_FIRST_ALWAYS
         if not permutes and (name in CHANNELS_FIRST_ALWAYS or given is self.feature_map):
             self.feature_map = out
-        if last:
+        if is_channels_last:
             self.channels_last[id(out)] = out
         elif not permutes and name != DENSE_LAYER:
             size = (out.shape[2], out.shape[3])
             is_known = size in self.sizes or name in CHANNELS_FIRST_ALWAYS
             if out.shape == given.shape and self.sizes and not is_known:
-                return  # of queries (B, heads, N, D), which are no feature map: normed, or multiplied by a number
+                return  # probably queries (B, heads, N, D), normed or multiplied by a number: no feature map
             if next(iter(self.sizes), None) != size:
                 self.sizes.pop(size, None)
                 self.sizes = {size: None, **self.sizes}
@@ -146,7 +146,7 @@ class LayoutTracker:
             (self.tokens_last if is_last else self.tokens_first)[id(out)] = out
 
     def follow_attention(self, name: str, inputs: Sequence[Any], out: Tensor) -> None:
-        """Note matrices of attention: products of two tensors that are none, and elementwise functions of them."""
+        """Note matrices of attention: products of two tensors that are not such, and elementwise functions of one."""
         given = [value for value in inputs if isinstance(value, Tensor)]
         weighs = any(id(value) in self.attention for value in given)
         made_of_tokens = len([value for value in given if value.requires_grad]) > 1 or name == "einsum"

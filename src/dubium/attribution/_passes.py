@@ -59,9 +59,9 @@ def apply_target(target: Target, output: Any, leaf: Images) -> Scores:
 
 
 def predict_logits(networks: Posterior, x: Images, memory: int, *, logits_so_far: Sequence[Tensor] = ()) -> Logits:
-    """Logits (S, B, K) of all networks: of as many as they say, of the same classes, and finite.
+    """Logits (S, B, K) of all networks; those of the first `len(logits_so_far)` are taken from `logits_so_far`.
 
-    Those of the first `len(logits_so_far)` networks are taken from `logits_so_far`.
+    Checked: there are `len(networks)` networks, with equal numbers of classes, and all logits are finite.
     """
     images = x if len(x) else x.new_zeros(1, *x.shape[1:])  # no images: one of zeros tells K
     by_network = [*logits_so_far]

@@ -23,7 +23,7 @@ Summand = Callable[[Float[Tensor, "n b T C H W"], Any, Int[Tensor, " n"]], Tenso
 """(gradients at the points, directions, steps) -> what is summed over the steps, (b, T, ...)."""
 
 MOST_STEPS = 10**6
-"""Of a path, and samples or starts likewise: numbers of more would fill the memory themselves."""
+"""The most steps, samples or starts: the numbers of more would fill the memory by themselves."""
 
 Start = str | Tensor | Sequence[Tensor]
 STARTS: dict[str, Callable[[Images], list[Images]]] = {
@@ -78,7 +78,7 @@ def integrate_lines(
     steps: int,
     context: Context,
 ) -> Maps:
-    """Integrated gradients along the lines from `starts` of some images to these, by the midpoint rule; their mean."""
+    """Integrated gradients along the lines from each image's starts to it, by the midpoint rule; mean over lines."""
     point_count = steps * len(starts(slice(1)))
 
     def points(

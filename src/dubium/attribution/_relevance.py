@@ -16,7 +16,7 @@ from dubium.errors import OutputError
 from dubium.registry import MethodEntry
 from dubium.types import Attribution, Attributor, Images, Logits, Posterior, Target
 
-CONTEXT = "context"
+CONTEXT_ARGUMENT = "context"
 ClassWeights = Float[Tensor, "S kinds B K"]
 """Of each network, kind of uncertainty, image and class: how much its relevance map counts."""
 
@@ -40,7 +40,7 @@ class ConfiguredAttributor:
         self, network: nn.Module, x: Images, target: Target, context: Context, *, target_count: int
     ) -> Attribution:
         """The maps of each of so many targets, and whatever else the method finds."""
-        arguments = {**self.options, CONTEXT: context} if self.takes_context else self.options
+        arguments = {**self.options, CONTEXT_ARGUMENT: context} if self.takes_context else self.options
         returned = self.function(network, x, target, **arguments)
         maps, extras = returned if isinstance(returned, Attribution) else (returned, {})
         expected = len(x), target_count, *x.shape[2:]

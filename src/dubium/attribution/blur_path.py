@@ -27,7 +27,7 @@ from dubium.types import Attribution, Images, Kind, Maps, Target
 PARTS_OF_TOTAL: tuple[Kind, ...] = ("aleatoric", "epistemic")
 """The kinds that are followed along the paths; total is their sum."""
 
-MOST_NET = 1_000_000  # far fewer leave nothing of any rise; times much more is infinite
+MOST_NET = 1_000_000  # much smaller values leave nothing of any rise; much larger ones overflow
 
 BlurCredits = Float[Tensor, "B blurs T H W"]
 """E_sigma of every blur."""

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from dubium.attribution._autograd.nodes import MissingAttributeError, count_graph_numbers
 from dubium.attribution._biases import Bias, record_biases
 from dubium.attribution._budget import (
-    FEATURE_FACTOR,
+    IMAGE_BYTES_FACTOR,
     KEPT_DIVISOR,
     TOGETHER_ROWS,
     fits_unmeasured,
@@ -20,7 +20,7 @@ from dubium.attribution._budget import (
     maps_at_once,
 )
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._fullgrad_terms import EPS, RESCALE, sum_layers
+from dubium.attribution._fullgrad_terms import EPS, TERM_MAPS, sum_layers
 from dubium.attribution._gradients import DifferentGraphsError, reduced_gradients
 from dubium.attribution._passes import apply_target, forward_with_graph, predict_logits
 from dubium.attribution._relevance import (
@@ -95,8 +95,8 @@ def reduce_at_biases(
     scores = [each.output if target is None else apply_target(target, each.output, each.leaf) for each in passes]
     reductions = []
     for biases in zip(*[each.biases for each in passes], strict=True):
-        of_networks = replace(biases[0], value=torch.stack([bias.value for bias in biases]))
-        reductions.append(partial(reduction, of_networks))
+        stacked_bias = replace(biases[0], value=torch.stack([bias.value for bias in biases]))
+        reductions.append(partial(reduction, stacked_bias))
     return reduced_gradients(scores, [each.edges for each in passes], reductions, memory)
 
 
@@ -104,10 +104,10 @@ def fullgrad_maps(
     passes: Sequence[FullGradPass], target: Target | None, rescale: str, memory: int
 ) -> Float[Tensor, "S B T H W"]:
     """The maps of networks of one architecture, from forward passes of the same images."""
-    if not isinstance(rescale, str) or rescale not in RESCALE:
-        raise UnknownNameError(unknown_name_text("rescale", rescale, RESCALE))
+    if not isinstance(rescale, str) or rescale not in TERM_MAPS:
+        raise UnknownNameError(unknown_name_text("rescale", rescale, TERM_MAPS))
     chunks: list[Tensor] = []
-    for terms in reduce_at_biases(passes, target, RESCALE[rescale], memory):
+    for terms in reduce_at_biases(passes, target, TERM_MAPS[rescale], memory):
         maps = sum_layers(terms, passes[0].leaf)
         if rescale == "reference":
             low, high = maps.amin((3, 4), keepdim=True), maps.amax((3, 4), keepdim=True)
@@ -158,7 +158,7 @@ def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPass
     room, kept = memory // KEPT_DIVISOR, list[NetworkPasses]()
     is_counted = not fits_unmeasured(len(networks), x, memory)
     for network in networks if len(x) else ():
-        if FEATURE_FACTOR * x.nbytes > room:
+        if IMAGE_BYTES_FACTOR * x.nbytes > room:
             break
         passes = [*fullgrad_passes(network, x, images_per_pass(network, x, None, memory))]
         try:
@@ -180,7 +180,7 @@ def maps_together(kept: Sequence[NetworkPasses], rescale: str, memory: int) -> F
     passes = [first for ((_, first), *_) in kept]
     rows = sum([len(each.leaf) * each.output.shape[1] for each in passes])
     shapes = {tuple([(bias.value.shape, bias.channel_axis, bias.layout) for bias in each.biases]) for each in passes}
-    if rows > TOGETHER_ROWS or len(shapes) > 1 or any(len(of_network) > 1 for of_network in kept):
+    if rows > TOGETHER_ROWS or len(shapes) > 1 or any(len(passes_of_one) > 1 for passes_of_one in kept):
         return None
     try:
         return fullgrad_maps(passes, None, rescale, memory)

@@ -50,10 +50,10 @@ from dubium.types import Images, Kind, Logits, Posterior
 GRADIENT_HOOKS = ("_backward_hooks", "_backward_pre_hooks")
 """Where torch keeps a module's hooks on gradients."""
 
-REPEATED = 2
-"""Networks that are asked for once more: the first may be fixed, and the others drawn."""
+ASKED_AGAIN = 2
+"""How many networks are asked for again. Two, since the first may be fixed (a mean), and only later ones be drawn."""
 
-ONE_CALL = threading.RLock()
+CALL_LOCK = threading.RLock()
 """Calls from several threads take turns: hooks and frozen parameters belong to networks that they may share, and
 torch's random numbers, by which some posteriors are drawn, to all."""
 
@@ -77,23 +77,23 @@ def borrow_networks(
         check_output_choice(request.output)
     keep_freed_memory()
     own_precision = torch.autocast(x.device.type, enabled=False)  # bfloat16 sums would be off by per cents
-    # what torch.compile has made runs as it was written, so that its layers can be seen; importing the compiler takes a
-    # second, and without it nothing is compiled
+    # compiled modules run eagerly, so that their layers can be seen; if torch._dynamo was never imported, nothing is
+    # compiled, and importing it takes a second
     run_eagerly = partial(torch.compiler.set_stance, "force_eager") if "torch._dynamo" in sys.modules else nullcontext
-    with ONE_CALL, own_precision, run_eagerly(), torch.inference_mode(False), torch.no_grad():
+    with CALL_LOCK, own_precision, run_eagerly(), torch.inference_mode(False), torch.no_grad():
         x = x.as_subclass(Tensor)  # operations on a subclass would be hidden from what records them
         networks = as_posterior(posterior)
         check_posterior(networks, kinds)
         original_x, is_half = x, x.dtype in (torch.float16, torch.bfloat16)
         x = x.float() if is_half else x.clone() if x.is_inference() else x.detach()
-        are_made = not isinstance(networks, list | tuple | nn.ModuleList)
+        are_generated = not isinstance(networks, list | tuple | nn.ModuleList)
         borrowed, seen = (
-            BorrowedNetworks(networks, is_half, request, FirstPassChecks(x), are_made),
+            BorrowedNetworks(networks, is_half, request, FirstPassChecks(x), are_generated),
             WeakIdKeyDictionary(),
         )
         for index, network in enumerate(networks):
             check_network(network, index, original_x, needs_layers=needs_layers)
-            if are_made:
+            if are_generated:
                 borrowed.must_copy |= reuses_module(seen, network)
         try:
             yield borrowed, x
@@ -226,8 +226,8 @@ class BorrowedNetworks:
     posterior: Posterior
     is_half_precision: bool
     request: LogitsRequest
-    first_passes: FirstPassChecks
-    are_made: bool  # by code of the posterior's, so that each pass may give others
+    first_checks: FirstPassChecks
+    are_generated: bool  # by the posterior's code, so that iterating again may give other networks
     must_copy: bool = False
     frozen: list[ref[nn.Parameter]] = field(default_factory=list)
     gradient_hooks: list[tuple[ref[nn.Module], dict[str, Any]]] = field(default_factory=list)  # taken off meanwhile
@@ -238,8 +238,8 @@ class BorrowedNetworks:
 
     def check_repeats(self, logits: Logits) -> None:
         """Raise an error unless the posterior, asked again, gives networks with these logits; the first two show it."""
-        image = self.first_passes.images[:1]
-        for index, network in islice(enumerate(self), REPEATED) if len(image) else ():
+        image = self.first_checks.images[:1]
+        for index, network in islice(enumerate(self), ASKED_AGAIN) if len(image) else ():
             again = network(image.clone())
             if again.shape[1:] != logits.shape[2:] or logits_differ(logits[index, :1], again):
                 refuse_other_draw(index)
@@ -251,7 +251,7 @@ class BorrowedNetworks:
             index, network = self.given_unwrapped.get(id(module), (0, None))
             if network is not None and network() is module:
                 called_with = args[0] if isinstance(args, tuple) and args else None
-                refuse_images(index, error, self.first_passes.images, called_with)
+                refuse_images(index, error, self.first_checks.images, called_with)
 
     def __iter__(self) -> Iterator[nn.Module]:
         for index, network in enumerate(self.posterior):
@@ -271,10 +271,10 @@ class BorrowedNetworks:
                 if layer._backward_hooks or layer._backward_pre_hooks:
                     self.gradient_hooks.append((ref(layer), {name: vars(layer)[name] for name in GRADIENT_HOOKS}))
                     vars(layer).update({name: OrderedDict() for name in GRADIENT_HOOKS})
-            needs_no_wrapper = index in self.first_passes.checked and index in self.first_passes.returns_logits
+            needs_no_wrapper = index in self.first_checks.checked and index in self.first_checks.returns_logits
             if needs_no_wrapper:
                 self.given_unwrapped[id(module)] = index, ref(module)
                 yield module
             else:
                 has_hooks = any(layer._forward_hooks or layer._forward_pre_hooks for layer in layers)
-                yield LogitsNetwork(module, index, self.request, self.first_passes, has_hooks=has_hooks)
+                yield LogitsNetwork(module, index, self.request, self.first_checks, has_hooks=has_hooks)

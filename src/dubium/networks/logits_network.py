@@ -68,7 +68,9 @@ class FirstPassChecks:
     checked: set[int] = field(default_factory=set)  # indices of networks that have had theirs
     returns_logits: set[int] = field(default_factory=set)  # indices of networks whose output is the logits already
     structures: set[tuple[object, ...]] = field(default_factory=set)  # module classes of networks that were compared
-    node_names: dict[int, set[str]] = field(default_factory=dict)  # autograd's nodes, of one network a structure
+    watched_node_names: dict[int, set[str]] = field(
+        default_factory=dict
+    )  # of autograd, by network; one a structure, with custom code
 
 
 class LogitsNetwork(nn.Module):
@@ -81,14 +83,14 @@ class LogitsNetwork(nn.Module):
     network: nn.Module
     index: int
     request: LogitsRequest
-    first_passes: FirstPassChecks
+    first_checks: FirstPassChecks
     has_hooks: bool  # of the user's, on some of its modules
 
     def __init__(
-        self, network: nn.Module, index: int, request: LogitsRequest, first_passes: FirstPassChecks, *, has_hooks: bool
+        self, network: nn.Module, index: int, request: LogitsRequest, first_checks: FirstPassChecks, *, has_hooks: bool
     ) -> None:
         super().__init__()
-        self.__dict__.update(network=network, index=index, request=request, first_passes=first_passes, training=False)
+        self.__dict__.update(network=network, index=index, request=request, first_checks=first_checks, training=False)
         self.__dict__["has_hooks"] = has_hooks
         if not isinstance(network, ScriptModule):
             self.__dict__.update({name: getattr(network, name) for name in ("_modules", "_parameters", "_buffers")})
@@ -109,7 +111,7 @@ class LogitsNetwork(nn.Module):
             yield from self.network.named_modules(*args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.index in self.first_passes.checked or IS_MEASURING.get():
+        if self.index in self.first_checks.checked or IS_MEASURING.get():
             logits = self.compute_logits(x)
         elif not self.request.needs_gradients or x.requires_grad:
             logits = self.check_first_pass(x)
@@ -131,12 +133,12 @@ class LogitsNetwork(nn.Module):
             if image_count == 1 and isinstance(output, Tensor) and output.ndim == 1:
                 output = output[None]  # `squeeze` in the network has taken the batch, too
             elif image_count == 1 and is_plain and self.request.pair is None and not self.request.log_probs:
-                self.first_passes.returns_logits.add(self.index)
+                self.first_checks.returns_logits.add(self.index)
         except (DubiumError, torch.OutOfMemoryError):
             raise
         except NETWORK_EXCEPTIONS as error:
-            taken = x if self.index in self.first_passes.checked else None
-            refuse_images(self.index, error, self.first_passes.images, taken)
+            called_with = x if self.index in self.first_checks.checked else None
+            refuse_images(self.index, error, self.first_checks.images, called_with)
         has_rows = isinstance(output, Tensor) and output.ndim == 2 and output.shape[0] == image_count
         if not has_rows or not output.is_floating_point() or output.shape[1] < 2:
             refuse_output(output, self.index, image_count)
@@ -150,11 +152,15 @@ class LogitsNetwork(nn.Module):
         """
         images = x.detach().clone()
         modules = list_modules(self.network)
-        own = [module for module in modules if not type(module).__module__.startswith("torch.nn.")]
-        has_own_code = bool(own) or self.has_hooks or any("forward" in vars(module) for module in modules)
-        structure = (has_own_code, *map(type, modules), *(plain_attributes(own) if own else ()))
-        is_new = structure not in self.first_passes.structures
-        watch = CutWatch(x) if x.requires_grad and has_own_code and is_new else None
+        custom_modules = [module for module in modules if not type(module).__module__.startswith("torch.nn.")]
+        has_custom_code = bool(custom_modules) or self.has_hooks or any("forward" in vars(module) for module in modules)
+        structure = (
+            has_custom_code,
+            *map(type, modules),
+            *(plain_attributes(custom_modules) if custom_modules else ()),
+        )
+        is_new = structure not in self.first_checks.structures
+        watch = CutWatch(x) if x.requires_grad and has_custom_code and is_new else None
         generators = [torch.default_generator, *([torch.cuda.default_generators[x.get_device()]] if x.is_cuda else [])]
         states = [generator.get_state() for generator in generators]
         with watch or nullcontext():
@@ -162,12 +168,12 @@ class LogitsNetwork(nn.Module):
         with torch.no_grad():
             if not all(torch.equal(g.get_state(), state) for g, state in zip(generators, states, strict=True)):
                 self.refuse_if_random(images, logits)
-            if is_new and (has_own_code or len(self.first_passes.images) > 1):
+            if is_new and (has_custom_code or len(self.first_checks.images) > 1):
                 self.check_neighbours(images, logits)
-            is_sigmoid = self.request.output == SIGMOID and is_new and len(x) and not logits[:, 0].any()
-            if is_sigmoid and is_within_unit(logits):
-                check_sigmoid_logit(self.compute_logits, self.first_passes.images, self.index)
-            # logits may sum to 1 by chance, those of one image and another do not
+            must_check_sigmoid = self.request.output == SIGMOID and is_new and len(x) and not logits[:, 0].any()
+            if must_check_sigmoid and is_within_unit(logits):
+                check_sigmoid_logit(self.compute_logits, self.first_checks.images, self.index)
+            # logits of one image may sum to 1 by chance; those of another, of zeros, must do so too
             sums_to_one = are_distributions(logits) and are_distributions(self.compute_logits(torch.zeros_like(x)))
         if self.request.class_names is not None:
             check_class_count(self.request.class_names, logits.shape[1], self.request.pair)
@@ -179,19 +185,19 @@ class LogitsNetwork(nn.Module):
             if watch.cut_layers:
                 warn_of_cut(self.network, images.requires_grad_(), self.index)
             names = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
-            sees_all = not watch.unseen_layers and watch.has_seen([logits]) and not has_own_layers(self.network)
-            self.first_passes.node_names[self.index] = names if sees_all else {*names, UNSEEN}
-        self.first_passes.structures.add(structure)
-        self.first_passes.checked.add(self.index)
+            sees_all = not watch.unseen_layers and watch.has_seen([logits]) and not has_custom_layers(self.network)
+            self.first_checks.watched_node_names[self.index] = names if sees_all else {*names, UNSEEN}
+        self.first_checks.structures.add(structure)
+        self.first_checks.checked.add(self.index)
         return logits
 
     def check_neighbours(self, x: Tensor, logits: Tensor) -> None:
         """Raise an error unless the first and the last image have the same logits alone and beside others.
 
-        Both, since a network may divide all images by the largest number of any. Random numbers of NumPy, or of a
-        generator that the network has, move no state of torch: they show here, too.
+        Both, since a network that divides a batch by its largest pixel leaves the image that has it unchanged. Random
+        numbers of NumPy, or of a generator that the network has, move no state of torch: they show here, too.
         """
-        all_images = self.first_passes.images
+        all_images = self.first_checks.images
         if len(x) > 1:
             pairs = [
                 (logits[:1], self.compute_logits(x[:1].clone())),
@@ -212,13 +218,15 @@ class LogitsNetwork(nn.Module):
             refuse_random(self.index)
 
 
-def plain_attributes(own: Sequence[nn.Module]) -> list[tuple[str, object]]:
+def plain_attributes(custom_modules: Sequence[nn.Module]) -> list[tuple[str, object]]:
     """The flags, numbers and words of the user's own modules, by which networks of the same classes may differ."""
     plain = (bool, int, float, str, NoneType)
-    return [(name, value) for module in own for name, value in vars(module).items() if isinstance(value, plain)]
+    return [
+        (name, value) for module in custom_modules for name, value in vars(module).items() if isinstance(value, plain)
+    ]
 
 
-def has_own_layers(network: nn.Module) -> bool:
+def has_custom_layers(network: nn.Module) -> bool:
     """Whether some innermost module, other than the network itself, is of a class of the user's own."""
     inner = [module for module in list_modules(network) if module is not network and not module._modules]
     return not all(type(module).__module__.startswith(("torch.nn.", "dubium.")) for module in inner)

@@ -22,7 +22,7 @@ def refuse_images(index: int, error: Exception, x: Tensor, taken: object) -> NoR
         taken: what the network was called with, after its first pass; None in that pass, or where it is not known.
     """
     raised = f"{type(error).__name__}: {error}"
-    if isinstance(taken, Tensor) and are_made(taken, x):
+    if isinstance(taken, Tensor) and differ_from_x(taken, x):
         raise NetworkError(
             f"Network {index} cannot take images that the method made of x, noisy, blurred or mixed ones: {raised}. "
             "Let it take such pixels, let them differ less from x (a smaller sigma of smoothgrad), or choose a method "
@@ -37,7 +37,7 @@ def refuse_images(index: int, error: Exception, x: Tensor, taken: object) -> NoR
     ) from error
 
 
-def are_made(images: Tensor, x: Tensor) -> bool:
+def differ_from_x(images: Tensor, x: Tensor) -> bool:
     """Whether some of the images are none of x; unknown, and so False, where the network has overwritten them."""
     is_known = images._version == 0 and images.shape[1:] == x.shape[1:] and len(x) > 0
     return is_known and not all((x == image).flatten(1).all(1).any() for image in images)

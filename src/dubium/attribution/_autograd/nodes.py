@@ -93,7 +93,7 @@ def find_batching() -> Any:
 
 
 def call_batched(function: Callable[[dict[int, Tensor]], list[Tensor]], tensors: dict[int, Tensor]) -> list[Tensor]:
-    """As `torch.func.vmap(function)(tensors)`, in a tenth of the time: most of that is not the function's."""
+    """As `torch.func.vmap(function)(tensors)`, in a tenth of the time: most of vmap's is its own."""
     batching, targets = find_batching(), len(next(iter(tensors.values())))
     if batching is None:
         out: list[Tensor] = torch.func.vmap(function)(tensors)
@@ -233,7 +233,7 @@ def graph_nodes(node: Node, stop_at: Collection[Node] = ()) -> set[Node]:
 
 
 def last_operation(output: Tensor, skip: Collection[str]) -> str:
-    """The name of the node that made the output's last column, before nodes of the names `skip`; "" if none did."""
+    """The name of the last node behind the output's last column that is not in `skip`; "" if there is none."""
     node: Node | None = output.grad_fn
     while node is not None and node.name() in skip:
         node = read_attribute(node, "next_functions")[-1][0]

@@ -97,7 +97,9 @@ def activation_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
         try:
-            slopes = stack_or_unsqueeze([node.autograd_node(ones.expand(node.shape)) for node in nodes], 0)  # not kept
+            slopes = stack_or_unsqueeze(
+                [node.autograd_node(ones.expand(node.shape)) for node in nodes], 0
+            )  # in every call: kept, they would take memory
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:  # what it saved was overwritten
@@ -128,16 +130,16 @@ def max_pooling_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
 
     Where a ReLU leads to nothing else, its rule is done here too: a maximum passes if it is above 0.
     """
-    node, relu = nodes[0], nodes[0].producers[0]
+    node, producer = nodes[0], nodes[0].producers[0]
     kernel, stride, padding, dilation = both_axes(node, "kernel_size", "stride", "padding", "dilation")
-    tiles = kernel[0] == kernel[1] and stride in ([], kernel) and padding == [0, 0] and dilation == [1, 1]
-    if not tiles or node.saved["ceil_mode"] or node.saved["self"].ndim != 4:
+    is_tiling = kernel[0] == kernel[1] and stride in ([], kernel) and padding == [0, 0] and dilation == [1, 1]
+    if not is_tiling or node.saved["ceil_mode"] or node.saved["self"].ndim != 4:
         return None
     features = stack_or_unsqueeze([node.saved["self"] for node in nodes], 0)
     max_indices = stack_or_unsqueeze([node.saved["result1"] for node in nodes], 0).flatten(3)
     values = features.flatten(3)
-    relu.is_fused = relu.name == RELU and relu.is_fusable
-    passes_relu = (values.gather(3, max_indices) > 0).to(values.dtype) if relu.is_fused else values.new_ones(())
+    producer.is_fused = producer.name == RELU and producer.is_fusable
+    passes_relu = (values.gather(3, max_indices) > 0).to(values.dtype) if producer.is_fused else values.new_ones(())
     is_maximum = torch.zeros_like(values).scatter_(3, max_indices, passes_relu.expand_as(max_indices)).view_as(features)
     size, shape = kernel[0], features.shape[1:]
     height, width = node.shape[2] * size, node.shape[3] * size
@@ -146,7 +148,7 @@ def max_pooling_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     cut_off = (0, shape[3] - width, 0, shape[2] - height)
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
-        # across columns by a copy, then down rows by the product: its inner loop runs over whole rows
+        # repeated along columns by a copy, along rows by broadcasting: the inner loop of the product is over whole rows
         across = gradient.permute(0, 2, 4, 5, 1, 3)[:, :, :, :, None].expand(*[-1] * 4, size, -1, -1).flatten(3)
         product = (across[:, :, :, None] * is_maximum).view(*across.shape[:2], height, width, len(nodes), shape[1])
         product = product.permute(0, 4, 1, 5, 2, 3)
@@ -156,8 +158,9 @@ def max_pooling_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
 
 
 def both_axes(node: BackwardNode, *names: str) -> Iterator[list[int]]:
-    """What a node has saved under these names, for each axis: one number is for both, as of padding="valid"."""
-    return (list(node.saved[name]) * (1 + (len(node.saved[name]) == 1)) for name in names)
+    """What a node has saved under these names, for both axes; one number stands for two, as with padding="valid"."""
+    values = (list(node.saved[name]) for name in names)
+    return (value * 2 if len(value) == 1 else value for value in values)
 
 
 class Axis(NamedTuple):
@@ -190,7 +193,7 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     def rule(gradient: Tensor) -> Sequence[Tensor]:
         flat = gradient.permute(0, 2, 4, 5, 1, 3).reshape(-1, *gradient.shape[4:], networks * gradient.shape[3])
         rows = flat.permute(0, 3, 1, 2)  # (T * B, S * C, H, W), channels last
-        weights = [weight if slope is None else weight * slope for weight, slope in weights_and_slopes]  # not kept
+        weights = [weight if slope is None else weight * slope for weight, slope in weights_and_slopes]  # in every call
         if one_channel:
             return [one_channel_gradient(rows, weights, *axes).unflatten(1, (len(gradient), -1)).movedim(1, 0)]
         joint = torch.cat(weights) if networks > 1 else weights[0]
@@ -212,7 +215,7 @@ def one_channel_gradient(rows: Tensor, weights: Sequence[Tensor], vertical: Axis
     taps = taps.view(len(weights), vertical.kernel, horizontal.kernel, len(rows), vertical.out, horizontal.out)
     height, width = (axis.size + 2 * axis.padding for axis in (vertical, horizontal))
     down = rows.new_zeros(len(weights), horizontal.kernel, len(rows), height, horizontal.out)
-    for tap in range(vertical.kernel):  # meets every `stride`th pixel of the padded input from its place on
+    for tap in range(vertical.kernel):  # touches every `stride`th pixel of the padded input, from tap * dilation on
         met = slice(tap * vertical.dilation, None, vertical.stride)
         down[..., met, :][..., : vertical.out, :].add_(taps[:, tap])
     across = rows.new_zeros(len(weights), len(rows), height, width)
