@@ -147,7 +147,7 @@ def record_biases(network: nn.Module, image_count: int, *, only_spatial: bool) -
         leaves = {layer: known for layer, known in leaves.items() if type(layer) not in ELEMENTWISE_LAYERS or not known}
 
     def for_leaves(hook: Callable[..., Any]) -> Callable[..., Any]:
-        """The hook, for these layers alone: a deepcopy of a layer, made in a user's forward, carries its hooks along."""
+        """The hook, for these layers alone: a deepcopy of a layer that a user's forward makes has its hooks, too."""
         return lambda layer, *given: hook(layer, *given) if layer in leaves else None
 
     def add_and_resume(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
