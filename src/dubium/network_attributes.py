@@ -45,7 +45,7 @@ def list_code(network: nn.Module) -> set[str]:
 @cache
 def class_code(kind: type) -> str:
     """Name, methods' source and plain attributes of a class; of a method that was typed in a console, its bytes."""
-    parts = [f"{kind.__module__}.{kind.__qualname__}"]
+    parts = [kind.__qualname__]  # without its module, which is "__main__" in a script
     for name, value in vars(kind).items():
         function = getattr(value, "fget", None) or getattr(value, "__func__", value)
         if isinstance(function, FunctionType):
