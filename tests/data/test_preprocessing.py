@@ -162,3 +162,24 @@ def test_mean_and_std_are_applied_once_and_options_win():
     assert normalize_inputs([own], named) == [own]
     (other,) = normalize_inputs([network], {**named, "mean": [0.1], "std": [0.2]})
     torch.testing.assert_close(other(x), Normalized(network, 0.1, 0.2)(x))
+
+
+def test_networks_that_carry_different_data_configs_are_refused():
+    named, other = {"data_config": "model"}, Carrier(mean=(0.5, 0.5, 0.5))
+    assert prepared_config(named, [Carrier(), Carrier()]) == prepared_config(named, [Carrier()])
+    match = (
+        r"Networks 0 and 2 carry different data configs: mean \[0\.5, 0\.4, 0\.3\] and \[0\.5, 0\.5, 0\.5\]\. One way"
+    )
+    with pytest.raises(OptionError, match=match):
+        prepared_config(named, [Carrier(), Carrier(), other])
+    sizes = [Carrier(), Carrier(input_size=(3, 32, 32))]
+    assert prepared_config(named, sizes, (3, 12, 12)) == prepared_config(named, [Carrier()], (3, 12, 12))
+
+
+def test_the_file_of_a_hugging_face_processor_is_recognised(tmp_path):
+    file = tmp_path / "preprocessor_config.json"
+    file.write_text(json.dumps({"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "size": {"height": 32, "width": 32}}))
+    with pytest.raises(
+        OptionError, match="the file of a Hugging Face processor, which is not read: leave --data-config"
+    ):
+        prepared_config({"data_config": str(file)}, [])

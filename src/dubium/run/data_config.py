@@ -22,6 +22,10 @@ MOST = 1e30  # of a number, so that float32 holds it
 LEAST = {"mean": -MOST, "std": 1 / MOST}
 INPUTS = 3 * 10**8  # numbers of an input: three channels of the largest image that is read
 CROP_MODES = {"center": CROP, "squash": STRETCH}
+HUGGING_FACE = (
+    " This is the file of a Hugging Face processor, which is not read: leave --data-config out and give what it says, "
+    "by --input-shape, --mean (image_mean), --std (image_std) and --interpolation."
+)
 
 
 def prepared_config(
@@ -37,9 +41,19 @@ def prepared_config(
     asked = named["data_config"]
     if isinstance(asked, Mapping):
         return dict(asked)
-    config = carried_config(next(iter(networks))) if asked == MODEL else read_config(asked)
-    config = config if input_shape is None else {**config, "input_size": input_shape}
-    return translate_config(config, "The networks" if asked == MODEL else str(asked))
+    configs = map(carried_config, networks) if asked == MODEL else [read_config(asked)]
+    shape = {} if input_shape is None else {"input_size": input_shape}
+    origin = "The networks" if asked == MODEL else str(asked)
+    first, *others = [translate_config({**config, **shape}, origin) for config in configs]
+    for index, other in enumerate(others, 1):
+        differing = [f"{name} {first[name]} and {other[name]}" for name in first if first[name] != other[name]]
+        if differing:
+            raise OptionError(
+                f"Networks 0 and {index} carry different data configs: {'; '.join(differing)}. One way of preparing "
+                "images serves all networks: put mean and std into each (dubium.models.Normalized), and give "
+                "--input-shape, --fit, --resize and --interpolation instead of --data-config."
+            )
+    return first
 
 
 def carried_config(network: nn.Module) -> Mapping[str, Any]:
@@ -71,7 +85,7 @@ def translate_config(config: Mapping[str, Any], origin: str) -> dict[str, Any]:
     if not is_image_shape(size):
         raise OptionError(
             f"{origin}: the data config's input_size is {size!r:.100}; expected channels, height and width, at most "
-            f"{INPUTS:,} numbers in all."
+            f"{INPUTS:,} numbers in all.{HUGGING_FACE if 'image_mean' in config else ''}"
         )
     mode = lookup(f"crop_mode (in {origin})", CROP_MODES, config.get("crop_mode") or "center")
     interpolation = config.get("interpolation") or "bicubic"
