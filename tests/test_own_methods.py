@@ -657,3 +657,12 @@ def test_folders_that_are_taken_as_classes_by_their_order_are_named(networks, x,
         networks, folder, ["grad"], scale="smoke", images=4, step=5.0, class_names=[*names[1:], "bat"]
     )
     assert any("is called cat, as " in note for note in found["notes"])
+
+
+@pytest.mark.parametrize("call", [dubium.evaluate, dubium.explain_dataset])
+def test_a_processors_output_is_told_to_give_its_images(networks, x, tmp_path, call):
+    given = [tmp_path] if call is dubium.explain_dataset else [["grad"]]
+    with pytest.raises(
+        ImagesTypeError, match=r"a dict of pixel_values\. Give one of its parts: .* data\['pixel_values'\]"
+    ):
+        call(networks, {"pixel_values": x}, *given)

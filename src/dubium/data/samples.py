@@ -36,6 +36,7 @@ def as_dataset(data: Any) -> Dataset:
         return data
     if isinstance(data, str | Path):
         return load(data)
+    refuse_mapping(data)
     data = tensors_of_arrays(data)
     if isinstance(data, Tensor):
         return Dataset(check_image_batch(data), None, (), GIVEN, "all")
@@ -97,6 +98,15 @@ def labelled_images(images: Tensor, labels: Any) -> Dataset:
         )
     classes = tuple(map(str, range(int(numbers.max()) + 1 if len(numbers) else 0)))
     return Dataset(check_image_batch(images), numbers.long().cpu(), classes, GIVEN, "all")
+
+
+def refuse_mapping(data: object) -> None:
+    """Say what to give of a dict, as of a Hugging Face processor's output or of a dataset's splits."""
+    if isinstance(data, Mapping):
+        raise ImagesTypeError(
+            f"The data is a {type(data).__name__} of {', '.join(map(str, data))}. Give one of its parts: the images of "
+            "a processor's output are data['pixel_values'], a split of a dataset is data['test']."
+        )
 
 
 def check_image_batch(images: Tensor) -> Tensor:

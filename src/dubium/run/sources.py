@@ -19,7 +19,7 @@ from dubium.data.folder import list_folder
 from dubium.data.image_files import find_images, image_size, read_image
 from dubium.data.labels import match_labels
 from dubium.data.load import prepare_images
-from dubium.data.samples import as_dataset, folder_classes, numbered_samples, sample_at
+from dubium.data.samples import as_dataset, folder_classes, numbered_samples, refuse_mapping, sample_at
 from dubium.errors import FileFormatError, ImagesError, OptionError
 from dubium.fingerprint import dataset_fingerprint
 from dubium.posteriors.files.architecture import import_path
@@ -208,6 +208,7 @@ def source_of(data: Any) -> ImageSource:
         return open_source({"dataset": str(data)}, None)[0]
     if isinstance(data, list | tuple) and data and all(isinstance(name, str | Path) for name in data):
         return open_source({"files": [str(name) for name in data]}, None)[0]
+    refuse_mapping(data)
     dataset = data.dataset if isinstance(data, DataLoader) else data
     if isinstance(dataset, Dataset | Tensor | np.ndarray | tuple | list):
         return DatasetImages(as_dataset(dataset))
