@@ -1,10 +1,13 @@
 import os
+import warnings
+from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 from torch import nn
+from torch.serialization import get_safe_globals, safe_globals
 
 import dubium.data
 from dubium.errors import DataNotFoundError, FileFormatError, OptionError, PosteriorError, PosteriorTypeError
@@ -39,6 +42,52 @@ def test_checkpoints_of_training_scripts_are_understood(wrap, tmp_path, x):
     network = net()
     torch.save(wrap(network.state_dict()), tmp_path / "a.pt")
     assert torch.equal(load_weights(net, tmp_path / "a.pt")[0](x), network(x))
+
+
+def test_the_arguments_in_a_checkpoint_of_timms_script_are_let_through_and_nothing_else(tmp_path, x):
+    network, file = net(), tmp_path / "a.pt"
+    allowed = get_safe_globals()
+    torch.save({"state_dict": network.state_dict(), "args": Namespace(lr=0.1, model="resnet18")}, file)
+    assert torch.equal(load_weights(net, file)[0](x), network(x))
+    assert get_safe_globals() == allowed
+    with safe_globals([Namespace]):  # by the user
+        load_weights(net, file)
+        assert Namespace in get_safe_globals()
+    for args in (Namespace(folder=Path("runs")), ArgumentTypeError()):
+        torch.save({"state_dict": network.state_dict(), "args": args}, file)
+        with pytest.raises(
+            FileFormatError, match=r"its Python objects \((pathlib\S*|argparse.ArgumentTypeError)\), such"
+        ):
+            load_weights(net, file)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_refused_checkpoint_is_converted_by_the_line_in_the_message(whole, tmp_path, x, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    network = net()
+    torch.save(network if whole else {"state_dict": network.state_dict(), "out": Path("runs")}, "a.pt")
+    with pytest.raises(FileFormatError) as refused:
+        load_weights(net, "a.pt")
+    line = str(refused.value).split("If you trust the file: ")[1].split(";")[0]
+    eval(line.replace("['state_dict']", ".state_dict()") if whole else line)
+    assert torch.equal(load_weights(net, "weights.pt")[0](x), network(x))
+
+
+@pytest.mark.parametrize("names", [("state_dict", "state_dict_ema"), ("model", "model_ema")])
+def test_averaged_weights_beside_the_raw_ones_are_said_once_and_how_to_take_them(names, tmp_path, x, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    raw, averaged = net(), net()
+    for file in ("a.pt", "b.pt"):
+        torch.save(dict(zip(names, (raw.state_dict(), averaged.state_dict()), strict=True)), file)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("default")
+        loaded = load_weights(net, ["a.pt", "b.pt"])
+    assert all(torch.equal(network(x), raw(x)) for network in loaded)
+    (warning,) = said
+    message = str(warning.message)
+    assert message.startswith(f"A weight file has averaged weights, {names[1]!r}, beside those of {names[0]!r}, which")
+    eval(message.split("give that file: ")[1].removesuffix("."), {"torch": torch, "file": "a.pt"})
+    assert torch.equal(load_weights(net, "averaged.pt")[0](x), averaged(x))
 
 
 class Wrapped(nn.Module):

@@ -1,6 +1,8 @@
 """Weight files as deep ensembles, which are lists of networks (Lakshminarayanan et al., 2017, arXiv:1612.01474)."""
 
 import io
+import re
+from argparse import Namespace
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
+from torch.serialization import get_safe_globals, safe_globals
 
 from dubium.checks import list_some, warn_user
 from dubium.errors import FileFormatError, OptionError, PosteriorError
@@ -21,6 +24,7 @@ from dubium.tensor_files import TENSOR_BYTES, parse_safetensors
 Numbers = float | Sequence[float]
 FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 INNER = ("state_dict", "model_state_dict", "model", "net")  # where checkpoints of training scripts keep the weights
+AVERAGED = ("state_dict_ema", "model_ema")  # where timm's and torchvision's keep the averages of them
 
 
 def load_weights(
@@ -170,14 +174,21 @@ def parse_pt_file(content: bytes, file: str | Path) -> dict[str, Tensor]:
     """The weights in a PyTorch checkpoint; code in it is never run."""
     try:
         check_expanded_size(content)
-        found: Any = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+        # timm's scripts save their arguments, which are attributes alone; what the user has allowed stays allowed
+        with safe_globals([] if Namespace in get_safe_globals() else [Namespace]):
+            found: Any = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # what torch raises on a foreign file depends on its first bytes
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        advice = "torch.save(network.state_dict(), file), or safetensors.torch.save_file."
         if first.startswith("Weights only load failed"):  # torch goes on about how to run the file's code
-            first = "its Python objects, such as a whole network, are not loaded."
+            name = re.search(r"GLOBAL ([\w.]{1,100}) ", str(error))
+            first = f"its Python objects{f' ({name[1]})' if name else ''}, such as a whole network, are not loaded."
+            advice += (
+                f" If you trust the file: torch.save(torch.load({str(file)!r}, weights_only=False)['state_dict'], "
+                "'weights.pt'); of a whole network, .state_dict() instead of ['state_dict']."
+            )
         raise FileFormatError(
-            f"{file} is damaged, or holds more than tensors: {first} Save the weights alone: "
-            "torch.save(network.state_dict(), file), or safetensors.torch.save_file."
+            f"{file} is damaged, or holds more than tensors: {first} Save the weights alone: {advice}"
         ) from error
     return state_dict_of(found, file)
 
@@ -195,6 +206,13 @@ def state_dict_of(content: Any, file: str | Path) -> dict[str, Tensor]:
     """The names and tensors in what a checkpoint holds."""
     for name in INNER:
         if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            for averaged in AVERAGED:
+                if isinstance(content.get(averaged), Mapping):
+                    warn_user(  # the same words for all files, which are then said once
+                        f"A weight file has averaged weights, {averaged!r}, beside those of {name!r}, which are taken. "
+                        "For the averaged ones, save them alone, and give that file: torch.save(torch.load(file, "
+                        f"weights_only=False)[{averaged!r}], 'averaged.pt')."
+                    )
             content = content[name]
     is_state = isinstance(content, Mapping) and all(isinstance(k, str) for k in content)
     if not content or not is_state or not all(isinstance(v, Tensor) for v in content.values()):
