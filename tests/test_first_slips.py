@@ -95,6 +95,39 @@ def test_an_argument_that_is_misspelt_is_no_option(networks, x):
         dubium.explain(networks, x, methd="auto")
 
 
+PREPARED = {
+    "mean": r"models\.Normalized\(network, mean, std\)\.eval\(\) for each, or dubium\.load_weights\(\.\.\., mean=",
+    "fit": r"transform of a torch dataset, as of torchvision\.datasets\.ImageFolder\(folder, transform\)",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "like"),
+    [("mean", "mean"), ("std", "mean"), *((n, "fit") for n in ("fit", "resize", "interpolation", "data_config"))],
+)
+def test_how_images_are_prepared_is_no_option_and_is_told_where_it_is_done(name, like, networks, x, tmp_path):
+    for method in ("auto", "ua-backprop"):
+        with pytest.raises(UnknownNameError, match=PREPARED[like]):
+            dubium.explain(networks, x, method=method, **{name: 0.5})
+    with pytest.raises(UnknownNameError, match=PREPARED[like]):
+        dubium.explain_dataset(networks, x, tmp_path / "out", **{name: 0.5})
+
+
+def test_of_images_that_differ_in_size_the_middle_is_taken_as_python_can(here, networks):
+    Image.new("RGB", (9, 9)).save("photos/y.png")
+    with pytest.raises(
+        OptionError, match=r"in Python by the transform of a torch dataset, as of torchvision\.datasets"
+    ):
+        dubium.explain_dataset(networks, "photos", "out", method="grad")
+
+
+def test_pictures_of_several_sizes_are_told_how_to_become_a_batch():
+    with pytest.raises(ImagesTypeError, match="differ in size; with the networks' own") as raised:
+        check_images(pictures := [Image.new("RGB", (8, 9)), Image.new("RGB", (10, 9))])
+    code = str(raised.value).split("for 224: ")[1].removesuffix(".").replace("(224, 224)", "(6, 5)")
+    assert eval(code, {"torch": torch, "numpy": np, "x": pictures}).shape == (2, 3, 5, 6)
+
+
 def test_a_pair_is_for_images_and_not_for_folders(networks, x, tmp_path):
     with pytest.raises(OptionError, match=r"pair= is of dubium\.explain alone.*explain\(posterior, x, pair=\(4, 9\)\)"):
         dubium.explain_dataset(networks, x, tmp_path / "out", method="auto", pair=(0, 1))

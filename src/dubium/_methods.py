@@ -46,6 +46,20 @@ NUMBER_OPTIONS = {"tau1": ["auto"], "tau2": [], "classes": ["all", "auto"]}
 LEAST_TAU = 1e-9  # with smaller temperatures, exponents lose more than float32 precision, or overflow
 ARGUMENTS = ("method", "kinds", "output", "pair", "keep_images", "class_names", "memory", "seed", "progress", "top")
 """Arguments of `explain` and `explain_dataset` that are no options; for hints about misspelt ones."""
+PREPARATION = {
+    **dict.fromkeys(
+        ("mean", "std"),
+        " Mean and std belong to the networks: dubium.models.Normalized(network, mean, std).eval() for each, or "
+        "dubium.load_weights(..., mean=, std=); on the command line --mean and --std.",
+    ),
+    **dict.fromkeys(
+        ("fit", "resize", "interpolation", "input_shape", "data_config"),
+        " It is not a method's to prepare images: do it in the transform of a torch dataset, as of "
+        "torchvision.datasets.ImageFolder(folder, transform), or before the call; on the command line --input-shape, "
+        "--fit, --resize, --interpolation or --data-config.",
+    ),
+}
+"""Hints about how images are prepared, which is no option of a method."""
 REQUIRED = object()
 """The default of an option that has none."""
 
@@ -222,7 +236,7 @@ def check_options(name: str, known: Mapping[str, Any], user_options: Mapping[str
     for option in user_options:
         if option not in known:
             near = get_close_matches(option, ARGUMENTS, n=1, cutoff=0.75)
-            hint = f" Or is it the argument {near[0]}= that is meant?" if near else ""
+            hint = PREPARATION.get(option, f" Or is it the argument {near[0]}= that is meant?" if near else "")
             hint = " A context's seed= and memory= are arguments of explain." if option == CONTEXT_ARGUMENT else hint
             raise UnknownNameError(unknown_name_text(f"option of {name!r}", option, known) + hint)
     missing = [option for option, default in known.items() if default is REQUIRED and option not in user_options]

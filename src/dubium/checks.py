@@ -84,12 +84,11 @@ def conversion_advice(x: object) -> str:
         return "Give it to dubium.explain_dataset(posterior, x, 'doubts')."
     if type(first).__module__.startswith("PIL."):
         image = "x" if first is x else "image"
-        one = f"torch.as_tensor(numpy.array({image}.convert('RGB'))).movedim(-1, 0)"
-        return (
-            f"Convert it: {one}[None] / 255."
-            if first is x
-            else f"Convert it: torch.stack([{one} for image in x]) / 255."
-        )
+        differ = isinstance(x, list | tuple) and len({getattr(image, "size", None) for image in x}) > 1
+        resized = ".resize((224, 224))" if differ else ""
+        one = f"torch.as_tensor(numpy.array({image}.convert('RGB'){resized})).movedim(-1, 0)"
+        lead = "The images differ in size; with the networks' own (width, height) for 224:" if differ else "Convert it:"
+        return f"{lead} {one}[None] / 255." if first is x else f"{lead} torch.stack([{one} for image in x]) / 255."
     if isinstance(first, Tensor):
         return "Make one batch of it: torch.stack(x), or torch.cat(x) of batches."
     if isinstance(x, np.ndarray) and x.dtype == np.uint8:

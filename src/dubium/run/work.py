@@ -206,7 +206,9 @@ def common_size(source: ImageSource) -> tuple[int | None, int | None]:
             raise OptionError(
                 f"The images differ in size ({first}: {size_text(a)}, {second}: {size_text(b)}), and it is not known "
                 "which size the networks were trained with. Say it: --input-shape 3,224,224 (channels, height, width; "
-                "input_shape=(3, 224, 224) in Python). They are then stretched to it; --fit crop takes the middle."
+                "input_shape=(3, 224, 224) in Python). They are then stretched to it. Their middle is taken by "
+                "--fit crop on the command line; in Python by the transform of a torch dataset, as of "
+                "torchvision.datasets.ImageFolder(folder, transform)."
             )
     return next(iter(sizes), (None, None))
 
