@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import dubium
 from dubium import errors
+from dubium.models import Normalized
 from tests.networks import ensemble, images, randomised, small_cnn
 
 KINDS = ("total", "aleatoric", "epistemic")
@@ -211,6 +212,53 @@ def test_an_output_that_is_not_clear_is_refused_with_its_parts(how, output, mess
     for call in (dubium.explain, dubium.uncertainty):
         with pytest.raises(errors.OutputError, match=message):
             call(wrapped(ensemble(small_cnn), how), images(2), output=output)
+
+
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.parametrize(
+    "how",
+    [
+        lambda z: SimpleNamespace(last_hidden_state=z[:, None], pooler_output=z),
+        lambda z: {"last_hidden_state": z[:, None], "pooler_output": z},
+        lambda z: {"last_hidden_state": z},
+    ],
+)
+def test_features_of_a_model_without_a_head_are_no_logits_unless_it_is_said(how):
+    networks, x = ensemble(small_cnn), images(2)
+    for call in (dubium.explain, dubium.uncertainty):
+        with pytest.raises(
+            errors.OutputError, match=r"no logits in .*ForImageClassification.*or say output='"
+        ) as raised:
+            call(wrapped(networks, how), x)
+    name = str(raised.value).split("output='")[1].split("'")[0]
+    found = dubium.uncertainty(wrapped(networks, how), x, output=name)
+    torch.testing.assert_close(found.members, dubium.uncertainty(networks, x).members)
+
+
+class Timm(nn.Module):
+    """A network with timm's attributes and features."""
+
+    num_classes, num_features, head_hidden_size = 0, 3, 4
+
+    def __init__(self, head=None):
+        super().__init__()
+        self.body, self.head = small_cnn(), head or nn.Identity()
+        self.eval()
+
+    def forward(self, x):
+        return self.head(self.body(x))
+
+
+def test_a_timm_network_without_classes_is_refused_and_one_with_a_head_by_hand_is_not():
+    x = images(2)
+    for networks in ([Timm(), Timm()], [Normalized(Timm(), 0.5, 0.5).eval() for _ in range(2)]):
+        with pytest.raises(
+            errors.OutputError, match=r"4 outputs of network 0 are features: its num_classes is 0.*timm"
+        ):
+            dubium.explain(networks, x)
+    with_heads = [Timm(nn.Linear(4, 5)), nn.Sequential(Timm(), nn.Linear(4, 5)).eval()]
+    assert dubium.explain(with_heads, x, method="grad").probs.shape == (2, 5)
+    assert dubium.uncertainty([Timm(), Timm()], x, output="logits").probs.shape == (2, 4)
 
 
 @pytest.mark.usefixtures("unchecked")

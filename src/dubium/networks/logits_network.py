@@ -15,10 +15,12 @@ from dubium.attribution._cut_gradients import CutWatch, warn_of_cut
 from dubium.attribution._measure import IS_MEASURING
 from dubium.attribution._passes import list_modules
 from dubium.errors import DubiumError
+from dubium.models import Normalized
 from dubium.networks.class_choice import Pair, check_class_count, select_pair
 from dubium.networks.outputs import CONVERSIONS, SIGMOID, OutputChoice, take_network_logits
 from dubium.networks.refusals import (
     refuse_cut_off,
+    refuse_features,
     refuse_images,
     refuse_mixed_images,
     refuse_output,
@@ -177,6 +179,8 @@ class LogitsNetwork(nn.Module):
             sums_to_one = are_distributions(logits) and are_distributions(self.compute_logits(torch.zeros_like(x)))
         if self.request.class_names is not None:
             check_class_count(self.request.class_names, logits.shape[1], self.request.pair)
+        if self.request.output is None and has_no_head(self.network, logits.shape[1]):
+            refuse_features(self.index, logits.shape[1])
         if sums_to_one and not callable(self.request.output):
             refuse_probabilities(self.index)
         if x.requires_grad and not logits.requires_grad:
@@ -230,6 +234,13 @@ def has_custom_layers(network: nn.Module) -> bool:
     """Whether some innermost module, other than the network itself, is of a class of the user's own."""
     inner = [module for module in list_modules(network) if module is not network and not module._modules]
     return not all(type(module).__module__.startswith(("torch.nn.", "dubium.")) for module in inner)
+
+
+def has_no_head(network: nn.Module, output_count: int) -> bool:
+    """Whether a timm network puts out its features; one that was given a head by hand still says `num_classes` 0."""
+    network = network.network if isinstance(network, Normalized) else network
+    widths = [getattr(network, name, None) for name in ("num_features", "head_hidden_size")]
+    return getattr(network, "num_classes", None) == 0 and output_count in widths
 
 
 def logits_differ(logits: Tensor, again: Tensor) -> bool:

@@ -12,6 +12,8 @@ from dubium.types import Posterior
 
 PROBABILITIES = "probabilities"
 SIGMOID = "sigmoid"
+FEATURES = ("pooler_output", "last_hidden_state")
+"""What Hugging Face's models without a head put out."""
 OutputChoice = str | int | Callable[[Any], Any] | None
 """None: `logits` if there is one, else the only floating tensor (B, K >= 2). A string: a key or an attribute, or one of
 `CONVERSIONS`. An int: an index. A function: called with the whole output."""
@@ -68,6 +70,12 @@ def find_logits(output: Any, image_count: int, *, least: int = 2) -> Any:
     logits = parts.get("logits", getattr(output, "logits", None))
     if isinstance(logits, Tensor):
         return logits
+    if features := [name for name in FEATURES if name in parts or hasattr(output, name)]:
+        raise OutputError(
+            f"There are no logits in {describe_output(output)}: the model has no head. Load it with one (of Hugging "
+            f"Face, ...ForImageClassification), or say output={features[0]!r} (--network-output on the command line) "
+            "to take these features as logits."
+        )
     candidates = [part for part in parts.values() if is_matrix(part, image_count, least)]
     if len(candidates) == 1:
         return candidates[0]

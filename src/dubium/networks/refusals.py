@@ -72,6 +72,15 @@ def refuse_probabilities(index: int) -> NoReturn:
     )
 
 
+def refuse_features(index: int, count: int) -> NoReturn:
+    raise OutputError(
+        f"The {count} outputs of network {index} are features: its num_classes is 0, so that it has no head. Build it "
+        "with as many classes as it was trained with, timm.create_model(name, num_classes=10), or give its features a "
+        "head: nn.Sequential(network, head). To take features as logits: output='logits' (--network-output logits on "
+        "the command line)."
+    )
+
+
 def refuse_cut_off(index: int) -> NoReturn:
     raise NetworkStateError(
         f"The logits of network {index} have no gradient at the image: its forward pass cuts it off (torch.no_grad, "
