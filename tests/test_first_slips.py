@@ -208,6 +208,13 @@ def test_code_that_is_named_by_its_file_is_told_how_it_is_named(here):
     assert "slips:data" in say("explain", "demo", "--dataset", "slips.py:data", code=2)
 
 
+@pytest.mark.parametrize("files", ["", "@a.pt,b.pt"])
+def test_a_factory_that_needs_arguments_is_told_to_be_written_without(here, files):
+    said = say("explain", f"torch.nn:Linear{files}", "--images", "photos", code=2)
+    assert "A function without arguments is needed." in said
+    assert "write such a function in a file mine.py, and name it mine:function." in said
+
+
 def test_channels_come_first(here, networks, x, tmp_path):
     words = ("explain", "slips:network@a.pt,b.pt", "--images", "photos")
     assert "Channels come first: 3,8,8." in say(*words, "--input-shape", "8,8,3", code=2)

@@ -375,6 +375,28 @@ def test_skorch_gets_advice():
         dubium.explain([net, net], torch.rand(1, 1, SIZE, SIZE))
 
 
+class Pipeline:
+    """A pipeline of Hugging Face, as far as it is looked at."""
+
+    __module__ = "transformers.pipelines.image_classification"
+
+    def __init__(self, model):
+        self.model = model
+
+    def __call__(self, images):
+        raise TypeError("Incorrect format used for image.")
+
+
+def test_a_pipeline_is_told_to_give_its_network():
+    pipe = Pipeline(cnn())
+    with pytest.raises(PosteriorTypeError, match=r"a Hugging Face Pipeline.* in a list: \[pipe\.model\.eval\(\)\]"):
+        as_posterior(pipe)
+    with pytest.raises(
+        PosteriorTypeError, match=r"needed\. Its network is element\.model \(a pipeline of Hugging Face"
+    ):
+        dubium.explain([pipe, pipe], torch.rand(1, 1, SIZE, SIZE))
+
+
 @pytest.mark.libraries
 @pytest.mark.usefixtures("unchecked")
 def test_a_list_of_hugging_face_classifiers_is_explained():

@@ -215,6 +215,24 @@ def test_what_a_users_factory_does_wrong_is_said_of_it_by_name(architecture, mes
         load_weights(architecture, tmp_path / "a.safetensors")
 
 
+def test_a_function_that_needs_arguments_is_told_how_to_be_given(tmp_path):
+    save_file(net().state_dict(), tmp_path / "a.safetensors")
+    with pytest.raises(
+        OptionError, match=r"'width'\. A function without arguments is needed\. In Python: lambda: timm"
+    ):
+        load_weights(needs_width, tmp_path / "a.safetensors")
+    for factory in (broken, type):  # one without arguments, and one whose arguments are not known
+        with pytest.raises(OptionError) as refused:
+            load_weights(factory, tmp_path / "a.safetensors")
+        assert "without arguments" not in str(refused.value)
+
+
+def test_a_name_that_other_libraries_have_too_is_said_to_be_ours(tmp_path):
+    save_file(net().state_dict(), tmp_path / "a.safetensors")
+    with pytest.raises(FileFormatError, match=r"'resnet18' is dubium's own; .*lambda: timm\.create_model\('resnet18'"):
+        load_weights("resnet18", tmp_path / "a.safetensors")
+
+
 def test_the_files_floating_type_is_kept(tmp_path):
     save_file(net().double().state_dict(), tmp_path / "a.safetensors")
     (network,) = load_weights(net, tmp_path / "a.safetensors", 0.5, 0.5)
@@ -229,6 +247,10 @@ def test_a_name_that_is_nowhere_says_where_it_was_looked_for(tmp_path, monkeypat
     monkeypatch.delenv("DUBIUM_MODELS")
     with pytest.raises(FileFormatError, match=r"DUBIUM_MODELS.*is not set"):
         load_posterior("svhn-cnn")
+    with pytest.raises(
+        FileFormatError, match=r"not set\. Networks .* module:function@a\.pt,b\.pt .*load_weights\(function,"
+    ):
+        load_posterior("resnet18@a.pt")
 
 
 def resnet(depth, classes, shortcut):

@@ -132,6 +132,8 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
     """
     if not isinstance(network, nn.Module):
         hint = " Its network is element.module_ (skorch)." if hasattr(network, "module_") else ""
+        if isinstance(getattr(network, "model", None), nn.Module):
+            hint = " Its network is element.model (a pipeline of Hugging Face)."
         if isinstance(network, str | Path):
             hint = " Weight files need the code that builds the network: dubium.load_weights(Net, files)."
         raise PosteriorTypeError(

@@ -12,7 +12,7 @@ from dubium.errors import OptionError, PosteriorTypeError
 from dubium.models import Normalized
 from dubium.models.normalized import Normalise
 from dubium.posteriors import Record, as_posterior, load_weights
-from dubium.posteriors.files.architecture import import_path
+from dubium.posteriors.files.architecture import arguments_hint, import_path
 from dubium.posteriors.files.load import load_with_record
 from dubium.run.data_config import prepared_config
 from dubium.types import Posterior
@@ -46,7 +46,8 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
         with torch.random.fork_rng(devices=[]):
             built = factory()
     except Exception as error:
-        raise OptionError(f"{named['factory']} raised {type(error).__name__}: {error}.") from error
+        hint = arguments_hint(factory)
+        raise OptionError(f"{named['factory']} raised {type(error).__name__}: {error}.{hint}") from error
     try:
         return normalize_inputs(as_posterior(built), named), None
     except PosteriorTypeError as error:

@@ -53,6 +53,11 @@ def as_posterior(obj: Any, samples: int | None = None, seed: int = 0) -> Posteri
             f"The posterior is a skorch {type(obj).__name__}, which holds one network: give a list of such networks, "
             "[net.module_.eval() for net in nets]; of one with dropout, dubium.posteriors.MCDropout(net.module_)."
         )
+    if comes_from(obj, "transformers") and hasattr(obj, "model"):
+        raise PosteriorTypeError(
+            f"The posterior is a Hugging Face {type(obj).__name__}, which prepares images itself. Give its network, "
+            "in a list: [pipe.model.eval()], and images as pipe.image_processor makes them."
+        )
     if callable(obj) and not isinstance(obj, type):
         count = samples or (len(obj) if hasattr(obj, "__len__") else 20)
         return Drawn(obj, count, seed)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sized
 from contextlib import nullcontext
 from difflib import get_close_matches
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,23 @@ def build_by_function(factory: Callable[[], nn.Module]) -> Any:
         raise
     except Exception as error:
         name = describe_architecture(factory)["path"]
-        raise OptionError(f"The architecture {name!r} raised {type(error).__name__}: {error}.") from error
+        raise OptionError(
+            f"The architecture {name!r} raised {type(error).__name__}: {error}.{arguments_hint(factory)}"
+        ) from error
+
+
+def arguments_hint(factory: Callable[..., Any]) -> str:
+    """How a function that needs arguments becomes one that needs none; "" where it needs none."""
+    try:
+        signature(factory).bind()
+    except TypeError:
+        return (
+            " A function without arguments is needed. In Python: lambda: timm.create_model('resnet18', num_classes=10),"
+            " for example; on the command line, write such a function in a file mine.py, and name it mine:function."
+        )
+    except ValueError:  # a function that is not written in Python
+        pass
+    return ""
 
 
 def build_imported(path: str, options: Mapping[str, Any]) -> Any:

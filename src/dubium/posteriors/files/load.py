@@ -105,7 +105,10 @@ def posterior_folder(path: str | Path) -> Path:
         where = f"nor under {MODELS}, which has {', '.join(names) or 'nothing'}"
     else:
         where = f"and {MODELS}, the folder of named posteriors, is not set"
-    raise FileFormatError(f"There is no folder {str(path)!r} here, {where}.")
+    raise FileFormatError(
+        f"There is no folder {str(path)!r} here, {where}. Networks of your own, and of other libraries, are built by a "
+        "function: module:function@a.pt,b.pt on the command line, dubium.load_weights(function, files) in Python."
+    )
 
 
 def member_architectures(

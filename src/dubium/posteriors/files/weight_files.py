@@ -110,7 +110,7 @@ def network_with(
         more = f", and {len(problems) - 4} more" if len(problems) > 4 else ""
         raise FileFormatError(
             f"{file} does not fit a {type(outline).__name__}: {'; '.join(problems[:4])}{more}. "
-            "Pass the architecture (and its options) that the weights were trained with."
+            f"Pass the architecture (and its options) that the weights were trained with.{own_name_hint(architecture)}"
         )
     has_memory = not any(tensor.is_meta for tensor in outline.state_dict().values() if isinstance(tensor, Tensor))
     network = outline if has_memory else build_network(architecture)
@@ -118,6 +118,16 @@ def network_with(
     network = network if dtype is None else network.to(dtype)
     network.load_state_dict(dict(tensors))
     return network.eval().requires_grad_(False)
+
+
+def own_name_hint(architecture: Architecture) -> str:
+    """Whose network a name such as "resnet18" is, which other libraries have too."""
+    if not isinstance(architecture, str) or ":" in architecture:
+        return ""
+    return (
+        f" {architecture!r} is dubium's own; give a function for another library's, such as lambda: "
+        f"timm.create_model({architecture!r}, num_classes=10)."
+    )
 
 
 def fitting_prefixes(wanted: Collection[str], names: Iterable[str]) -> list[str]:
