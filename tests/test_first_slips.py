@@ -176,6 +176,12 @@ WRONG_TYPES = {
     "a posterior of files": (lambda nets, x: dubium.load_posterior(["a.pt"]), "dubium.load_weights"),
     "letters as classes": (lambda nets, x: dubium.save_posterior(nets, "ens", classes="abc"), "a list of names"),
     "a side as shape": (lambda nets, x: dubium.explain_dataset(nets, x, "o", input_shape=8), "expected .channels"),
+    "a side to train at": (lambda nets, x: dubium.training.train("demo", "o", input_shape=8), "expected .channels"),
+    "a side to save": (lambda nets, x: dubium.save_posterior(nets, "ens", input_shape=8), "expected .channels"),
+    "two sides to train at": (
+        lambda nets, x: dubium.training.train("demo", "o", input_shape=(8, 8)),
+        "width are needed, such",
+    ),
     "no images": (lambda nets, x: dubium.evaluate(nets, x, "grad", images=0), "images=0; a whole number greater"),
     "attention for a list": (lambda nets, x: dubium.mitigate(nets, None, x, [0] * 4), "mitigate trains one network"),
     "a list's completeness": (lambda nets, x: dubium.fullgrad_completeness(nets, x), "One network is needed"),

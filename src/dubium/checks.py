@@ -148,19 +148,21 @@ def check_is_tensor(output: object) -> None:
         )
 
 
-def check_input_shape(shape: Sequence[int]) -> Sequence[int]:
+def check_input_shape(shape: Sequence[int]) -> tuple[int, int, int]:
     """The shape of one image; (H, W, C) is refused where it cannot be (C, H, W)."""
-    if shape and len(shape) != 3:
+    if not isinstance(shape, tuple | list):
+        raise OptionError(f"input_shape is {shape!r}; expected (channels, height, width).")
+    if len(shape) != 3 or min(shape) < 1:
         raise OptionError(
             f"input_shape is {tuple(shape)}; channels, height and width are needed, such as (3, 224, 224)."
         )
-    if len(shape) == 3 and shape[0] > 4 >= shape[2]:
-        text = ",".join(map(str, (shape[2], *shape[:2])))
+    channels, height, width = shape
+    if channels > 4 >= width:
         raise OptionError(
-            f"input_shape is {tuple(shape)}: {shape[0]} channels, {shape[1]} pixels high and {shape[2]} wide. Channels "
-            f"come first: {text}."
+            f"input_shape is {tuple(shape)}: {channels} channels, {height} pixels high and {width} wide. Channels come "
+            f"first: {width},{channels},{height}."
         )
-    return shape
+    return channels, height, width
 
 
 def describe_tensor(value: object) -> str:

@@ -163,6 +163,7 @@ def test_a_posterior_that_never_disagrees_is_told(own, tmp_path):
     data = ["--dataset", str(own / "images.npz"), "--scale", "smoke", "--methods", "grad"]
     said = evaluate("blurring", tmp_path, tmp_path / "out", *data, code=2)
     assert "no image to average over" in " ".join(said.split())
+    assert "All 2 networks agree everywhere" in " ".join(said.split())
 
 
 def test_killed_it_continues_and_ends_with_the_same_bytes(own, tmp_path):

@@ -80,11 +80,8 @@ class Settings:
             check_number("threads", self.threads, whole=True)
         if self.device.partition(":")[0] not in ("cpu", "cuda"):
             raise OptionError(f"device is {self.device!r}; expected cpu or cuda.")
-        if self.input_shape is not None and not isinstance(self.input_shape, tuple | list):
-            raise OptionError(f"input_shape is {self.input_shape!r}; expected (channels, height, width).")
-        if self.input_shape is not None and (len(self.input_shape) != 3 or min(self.input_shape) < 1):
-            raise OptionError(f"input_shape is {self.input_shape}; expected channels, height and width: 3,32,32.")
-        check_input_shape(self.input_shape or ())
+        if self.input_shape is not None:
+            check_input_shape(self.input_shape)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Settings":

@@ -66,12 +66,7 @@ class Plan:
 
 def preprocessing_to(shape: Sequence[int] | None) -> Preprocessing | None:
     """How images are brought to a shape (C, H, W) that the user named; None where none is."""
-    if shape is None:
-        return None
-    if len(shape) != 3 or min(shape) < 1:
-        raise OptionError(f"input_shape is {tuple(shape)}; expected channels, height and width: 3,32,32.")
-    channels, height, width = check_input_shape(shape)
-    return Preprocessing((channels, height, width))
+    return None if shape is None else Preprocessing(check_input_shape(shape))
 
 
 def load_images(plan: Plan, split: str) -> Dataset:

@@ -61,12 +61,21 @@ class ChosenImages:
 def choose_images(
     evaluation: Evaluation, store: ShardStore, kind: Kind, count: int, candidates: int | None
 ) -> ChosenImages:
-    """The `count` most uncertain of the first `candidates` images (None: of all)."""
+    """The `count` most uncertain of the first `candidates` images (None: of all); one of them at least is uncertain."""
     data = evaluation.data if candidates is None else evaluation.data.subset(slice(candidates))
     if not len(data):
         raise OptionError("The dataset has no images.")
     score = partial(_score_chunk, store, data, kind)
     scores = torch.cat(run_items(evaluation, score, shard_slices(len(data), CHUNK), f"scoring images ({kind})"))
+    if not (scores > 0).any():
+        agree = (
+            f" All {len(evaluation.posterior)} networks agree everywhere, as one network does that is in a list "
+            "several times: give networks with weights of their own, or judge maps of the prediction's doubt by "
+            "--kinds total (kinds='total' in Python)."
+        )
+        raise OptionError(
+            f"There is no image to average over: none has any {kind} uncertainty.{agree * (kind == 'epistemic')}"
+        )
     indices = most_uncertain(scores, count)
     return ChosenImages(kind, data, indices, scores[indices])
 

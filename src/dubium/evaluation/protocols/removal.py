@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dubium.data import Dataset
-from dubium.errors import OptionError, lookup
+from dubium.errors import lookup
 from dubium.evaluation.metrics.removal import (
     REMOVALS,
     STEPS,
@@ -70,8 +70,6 @@ def evaluate_removal(evaluation: Evaluation, options: RemovalOptions) -> dict[st
         chosen = candidates.with_uncertainty()
         if len(chosen) < len(candidates):
             notes.append(f"{len(candidates) - len(chosen)} images with no {kind} uncertainty are left out.")
-        if not len(chosen):
-            raise OptionError(f"There is no image to average over: none has any {kind} uncertainty.")
         images |= {**chosen.columns(), metric_name("uncertainty", kind): chosen.scores.tolist()}
         remove = partial(_remove_shard, store, chosen, options)
         found = run_method_shards(evaluation, remove, len(chosen), f"removing pixels ({kind})")

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from dubium.data import Dataset
-from dubium.errors import OptionError, lookup
+from dubium.errors import lookup
 from dubium.evaluation.methods import explain_maps
 from dubium.evaluation.metrics.sanity import HIGHER_IS_BETTER
 from dubium.evaluation.protocols.evaluation import (
@@ -72,8 +72,6 @@ def evaluate_sanity(evaluation: Evaluation, options: SanityOptions) -> dict[str,
         chosen = candidates.with_uncertainty()
         if len(chosen) < len(candidates):
             notes.append(f"{len(candidates) - len(chosen)} images with no {kind} uncertainty are left out.")
-        if not len(chosen):
-            raise OptionError(f"There is no image to average over: none has any {kind} uncertainty.")
         images |= chosen.columns()
         check = partial(_check_shard, store, chosen, options)
         for label, shards in run_method_shards(evaluation, check, len(chosen), f"checking maps ({kind})").items():
