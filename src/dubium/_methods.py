@@ -100,7 +100,7 @@ class UABackpropMethod:
 
 
 @dataclass(frozen=True)
-class UncertaintyMethod:
+class DirectMethod:
     """An attributor whose target is the uncertainty itself, a function of all networks' logits."""
 
     attributor: ConfiguredAttributor
@@ -131,7 +131,7 @@ def scale_to_scores(maps: Maps, scores: Scores) -> Maps:
     return (scores.double()[:, :, None, None] * parts).to(maps)
 
 
-def choose_method(method: object, options: Mapping[str, Any], channels: int) -> UABackpropMethod | UncertaintyMethod:
+def choose_method(method: object, options: Mapping[str, Any], channels: int) -> UABackpropMethod | DirectMethod:
     """The method that a user named or gave, with its options checked; a name may have options too: `ig:steps=50`."""
     if isinstance(method, str) and ":" in method:
         method, options = read_method(method, options)
@@ -144,7 +144,7 @@ def choose_method(method: object, options: Mapping[str, Any], channels: int) -> 
     options = check_options(attributor.name, attributor.options, options)
     needs_gradients = attributor.entry is not None and not attributor.entry.is_control  # a user's: not known
     attributor = replace(attributor, options={**attributor.options, **options})
-    return UncertaintyMethod(attributor, attributor.name, needs_gradients)
+    return DirectMethod(attributor, attributor.name, needs_gradients)
 
 
 def choose_ua_backprop(options: Mapping[str, Any], channels: int) -> UABackpropMethod:

@@ -21,7 +21,7 @@ class MethodEntry:
     path: str  # "package.module:function"
     version: int = 1  # raise it when the maps change: results of another version are then not continued
     is_relevance: bool = False  # explains a logit as well as an uncertainty: UA-Backprop can use it as its relevance
-    relevance_class: str = ""  # path of a `Relevance` that is faster than calls of the function
+    relevance_class: str = ""  # path of a `PreparedRelevance` that is faster than calls of the function
     is_control: bool = False  # knows nothing of the network: what every method must beat, never recommended to anybody
     is_scaled: bool = False  # maps are non-negative, and are scaled to sum to the score
     is_by_member: bool = False  # explains one network at a time: gradients of all need not fit into the memory

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
-from dubium.attribution._relevance import ClassWeights, Relevance
+from dubium.attribution._relevance import ClassWeights, PreparedRelevance
 from dubium.class_sampling import sample_classes
 from dubium.shares import class_shares
 from dubium.softmax_share import scale_tau1, softmax_share
@@ -42,7 +42,7 @@ class UABackpropOptions:
 
 
 def ua_backprop(
-    relevance: Relevance, x: Images, kinds: Sequence[Kind], options: UABackpropOptions, context: Context
+    relevance: PreparedRelevance, x: Images, kinds: Sequence[Kind], options: UABackpropOptions, context: Context
 ) -> Attribution:
     """Maps (B, kinds, H, W): relevance maps of all classes, or of the sampled ones, weighted by shares on logits."""
     assert not isinstance(options.tau1, str), "options.resolve_tau1 says which number 'auto' is"
@@ -57,7 +57,7 @@ def ua_backprop(
 
 
 def carry_to_pixels(
-    relevance: Relevance,
+    relevance: PreparedRelevance,
     x: Images,
     options: UABackpropOptions,
     weights: ClassWeights,

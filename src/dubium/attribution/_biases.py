@@ -5,8 +5,8 @@ some; for a layer that is not positively homogeneous (GELU, GroupNorm, ...) it i
 The input counts as a bias of its own: its term is gradient times input.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
@@ -59,22 +60,27 @@ class RecordedBiases:
     only_spatial: bool
     biases_at_edges: list[tuple[GradientEdge, Bias]] = field(default_factory=list)
     normalise_calls: list[NormaliseCall] = field(default_factory=list)
+    network_splits_batch: bool = False  # it takes the images of a batch apart: where each lies is then not known
+
+    def find_layout(self, out: Tensor) -> Layout | None:
+        self.network_splits_batch |= self.layouts.is_split_off(out)
+        return self.layouts.find(out)
 
     def is_wanted(self, out: Tensor) -> bool:
-        return not self.only_spatial or self.layouts.find(out) is not None
+        return not self.only_spatial or self.find_layout(out) is not None
 
     def add(self, out: Tensor, value: Tensor, *, channels_last: bool = False) -> None:
         """A bias that acts at a tensor of the graph: of its channels, or of its shape."""
         if channels_last and out.ndim == 4:
-            self.layouts.channels_last[id(out)] = out
+            self.layouts.channels_last.add(out)
         if out.requires_grad:
-            layout, is_full_size = self.layouts.find(out), value.shape == out.shape
+            layout, is_full_size = self.find_layout(out), value.shape == out.shape
             if layout is not None or not self.only_spatial:
                 self.biases_at_edges.append(
                     (get_gradient_edge(out), Bias(value, -1 if channels_last else 1, layout, is_full_size))
                 )
 
-    def add_known(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+    def record_layer(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """Forward hook. Convolution, dense layer, BatchNorm: record the bias. `Normalise`: note the call. Others: only
         follow the layout."""
         if not torch.is_grad_enabled():  # a pass that is made for a check: its outputs are on no path to the logits
@@ -136,52 +142,46 @@ def record_biases(network: nn.Module, image_count: int, *, only_spatial: bool) -
     is recorded operation by operation.
     """
     recorded = RecordedBiases(LayoutTracker(image_count), only_spatial)
-    leaves, has_operations = leaf_modules(network)
+    layers, has_operations = innermost_layers(network)
     operations = (
         OperationRecorder(recorded.is_wanted, recorded.add, recorded.layouts.follow) if has_operations else None
     )
-    implicit = ImplicitBiases(recorded)
-    handles: list[RemovableHandle] = []
-    is_all_known = all(leaves.values())
-    if has_operations or is_all_known:  # elementwise layers of no bias keep the layout: they need no hook
-        leaves = {layer: known for layer, known in leaves.items() if type(layer) not in ELEMENTWISE_LAYERS or not known}
-
-    def for_leaves(hook: Callable[..., Any]) -> Callable[..., Any]:
-        """The hook, for these layers alone: a deepcopy of a layer that a user's forward makes has its hooks, too."""
-        return lambda layer, *given: hook(layer, *given) if layer in leaves else None
-
-    def add_and_resume(layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        if out is not None:  # otherwise the layer raised an error, which the network may catch
-            recorded.add_known(layer, args, out)
-        if operations is not None:
-            operations.resume()
-
-    needs_no_guard = is_all_known and not has_operations  # layers of torch's alone: no code of a user's copies them
-    after_known = recorded.add_known if needs_no_guard else for_leaves(add_and_resume)
-    for layer, has_known_bias in leaves.items():  # innermost: a user's hooks are operations outside of the layer
-        if operations is not None:
-            handles.append(layer.register_forward_pre_hook(for_leaves(operations.pause)))
-        if has_known_bias:
-            handles.append(layer.register_forward_hook(after_known, prepend=True, always_call=has_operations))
-        else:
-            if operations is not None:
-                handles.append(
-                    layer.register_forward_hook(for_leaves(operations.resume), prepend=True, always_call=True)
-                )
-            handles.append(layer.register_forward_pre_hook(for_leaves(implicit.before), with_kwargs=True))
-            handles.append(layer.register_forward_hook(for_leaves(implicit.after), prepend=True))
+    handles = [*hook_layers(layers, recorded, operations)]
     try:
-        if operations is not None:
-            operations.start()
-        yield recorded
+        with nullcontext() if operations is None else operations.recording():
+            yield recorded
     finally:
-        if operations is not None:
-            operations.stop()
         for handle in handles:
             handle.remove()
 
 
-def leaf_modules(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
+def hook_layers(
+    layers: Mapping[nn.Module, bool], recorded: RecordedBiases, operations: OperationRecorder | None
+) -> Iterator[RemovableHandle]:
+    """Hook each layer so that its bias is recorded, and operations inside of it are not.
+
+    Hooks of a user's are operations outside of the layer: ours are next to it.
+    """
+    implicit, is_all_known = ImplicitBiases(recorded), all(layers.values())
+
+    def only_layers(hook: Callable[..., Any]) -> Callable[..., Any]:
+        """The hook, for these layers alone: a deepcopy of a layer that a user's forward makes has its hooks, too."""
+        return lambda layer, *given: hook(layer, *given) if layer in layers else None
+
+    for layer, has_known_bias in layers.items():
+        if has_known_bias and type(layer) in ELEMENTWISE_LAYERS and (operations is not None or is_all_known):
+            continue  # it has no bias, and keeps the layout
+        if operations is not None:
+            yield layer.register_forward_pre_hook(only_layers(operations.pause))
+            yield layer.register_forward_hook(only_layers(operations.resume), prepend=True, always_call=True)
+        if has_known_bias:
+            yield layer.register_forward_hook(only_layers(recorded.record_layer), prepend=True)
+        else:
+            yield layer.register_forward_pre_hook(only_layers(implicit.before), with_kwargs=True)
+            yield layer.register_forward_hook(only_layers(implicit.after), prepend=True)
+
+
+def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     """The modules that count as one function each, with whether their bias is known, and whether a forward pass may
     compute anything outside of them.
 
@@ -190,7 +190,7 @@ def leaf_modules(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     so that functional calls in its forward are recorded. What is inside a convolution (a weight's parametrization) is
     no layer. A Sequential computes nothing between its layers.
     """
-    leaves: dict[nn.Module, bool] = {}
+    layers: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
     has_operations, waiting, seen, never_layers = False, [network], {network}, {network}
     while waiting:
@@ -204,13 +204,13 @@ def leaf_modules(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
         if not children and (module not in never_layers or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
             is_ours = type(module) in (Normalise, FixedDropout)  # the latter has another mask at each call
-            leaves[module] = is_channel_layer or is_homogeneous or is_ours
+            layers[module] = is_channel_layer or is_homogeneous or is_ours
         else:
             has_operations = has_operations or base is not nn.Sequential
         fresh = [child for child in children if child not in seen]
         seen.update(fresh)
         waiting += reversed(fresh)
-    return leaves, has_operations
+    return layers, has_operations
 
 
 def inner_networks(wrapper: nn.Module) -> list[nn.Module]:
@@ -235,10 +235,8 @@ def torch_class(layer: type[nn.Module]) -> type[nn.Module] | None:
 
 
 def batch_norm_shift(layer: nn.Module) -> Tensor:
-    """The bias of a BatchNorm layer in eval mode, one number a channel."""
+    """The bias of a BatchNorm layer in eval mode, one number a channel: what it makes of zeros."""
     assert isinstance(layer, _BatchNorm)
     assert layer.running_mean is not None
-    assert layer.running_var is not None
-    bias = -layer.running_mean * (layer.running_var + layer.eps).rsqrt()
-    bias = bias if layer.weight is None else bias * layer.weight.detach()
-    return bias if layer.bias is None else bias + layer.bias.detach()
+    zeros = layer.running_mean.new_zeros(1, layer.num_features)
+    return batch_norm(zeros, layer.running_mean, layer.running_var, layer.weight, layer.bias, eps=layer.eps)[0]

@@ -120,15 +120,15 @@ class Backward:
         for nodes in zip(*graphs, strict=True):  # the same node in the graph of each network
             node = nodes[0]
             input_infos = [
-                made_by.outputs[edge.output] for edge, made_by in zip(node.edges, node.producers, strict=True)
+                made_by.outputs[edge.output] for edge, made_by in zip(node.edges, node.input_nodes, strict=True)
             ]
             has_rule = bool(node.edges) and node.is_readable and node.name in RULES
             self.steps.append((nodes, input_infos, RULES[node.name](nodes) if has_rule else None))
         self.all_have_rules = all(rule is not None for nodes, _, rule in self.steps if nodes[0].edges)
         self.largest_output = max((math.prod(info.shape) for node in graphs[0] for info in node.outputs), default=1)
         for node in chain(*graphs):  # links both ways are rings, and would keep the graph until Python collects them
-            node.consumers.clear()
-            node.producers.clear()
+            node.output_nodes.clear()
+            node.input_nodes.clear()
 
     @torch.no_grad()
     def __call__(self, cotangents: Tensor) -> list[Tensor]:
@@ -147,14 +147,14 @@ class Backward:
                 if not edges:
                     continue
                 at_inputs = node_gradients(nodes, input_infos, gradients) if rule is None else rule(gradients[0])
-                for (_, producer, output_nr), info, gradient in zip(edges, input_infos, at_inputs, strict=True):
-                    at_producer = gradients_by_node[producer]
+                for (_, made_by, output_nr), info, gradient in zip(edges, input_infos, at_inputs, strict=True):
+                    at_outputs = gradients_by_node[made_by]
                     if gradient.shape[2:] != info.shape:  # the node had broadcast its input
                         gradient = sum_to_shape(gradient, info.shape)
                     gradient = gradient.real if gradient.is_complex() and not info.dtype.is_complex else gradient
                     gradient = gradient.to(info.dtype)
-                    is_first = output_nr not in at_producer
-                    at_producer[output_nr] = gradient if is_first else at_producer[output_nr] + gradient
+                    is_first = output_nr not in at_outputs
+                    at_outputs[output_nr] = gradient if is_first else at_outputs[output_nr] + gradient
         for index, edge in enumerate(self.wanted):
             if index not in reduced:  # no way leads there
                 reduced[index] = self.reductions[index](zeros_at(edge, *cotangents.shape[:2]))

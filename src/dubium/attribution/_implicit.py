@@ -256,5 +256,5 @@ class ImplicitBiases:
         # a plain LayerNorm over one axis works on (B, H, W, C); its subclasses for images move the axes themselves
         norms_last = type(layer) is nn.LayerNorm and len(layer.normalized_shape) == 1
         for value, bias in terms:
-            self.recorded.add(value, bias, channels_last=norms_last or id(value) in layouts.channels_last)
+            self.recorded.add(value, bias, channels_last=norms_last or value in layouts.channels_last)
         return out

@@ -38,20 +38,29 @@ class Layout:
 CHANNELS_FIRST, CHANNELS_LAST = Layout((1, 2)), Layout((0, 1))
 
 
+class TensorSet(dict[int, Tensor]):
+    """Tensors by identity. They are kept alive, since another tensor could have the identity of one that is gone."""
+
+    def add(self, tensor: Tensor) -> None:
+        self[id(tensor)] = tensor
+
+    def __contains__(self, tensor: object) -> bool:
+        return super().__contains__(id(tensor))
+
+
 @dataclass
 class LayoutTracker:
     """The layouts of a forward pass: what layers and operations have done to the axes of its features so far."""
 
     image_count: int
     sizes: dict[Size, None] = field(default_factory=dict)  # of feature maps, the latest first
-    channels_last: dict[int, Tensor] = field(default_factory=dict)  # by identity; kept alive, so that it is identity
-    batch_moved: dict[int, Tensor] = field(default_factory=dict)  # with a first axis that is not the batch
     feature_map: Tensor | None = None  # (B, C, h, w), the latest of a convolution or of what follows one
-    tokens_last: dict[int, Tensor] = field(default_factory=dict)  # (B, D, N), which may look like (B, N, D)
-    tokens_first: dict[int, Tensor] = field(default_factory=dict)  # (B, N, D) that were made of such
-    attention: dict[int, Tensor] = field(default_factory=dict)  # matrices of queries and keys, (B, heads, N, N)
-    merged: dict[int, Tensor] = field(default_factory=dict)  # images whose channels are side by side, (1, B * C, h, w)
-    network_splits_batch: bool = False  # it takes the images of a batch apart: where each lies is then not known
+    channels_last: TensorSet = field(default_factory=TensorSet)  # (B, h, w, C)
+    tokens_last: TensorSet = field(default_factory=TensorSet)  # (B, D, N), which may look like (B, N, D)
+    tokens_first: TensorSet = field(default_factory=TensorSet)  # (B, N, D) that were made of such
+    attention: TensorSet = field(default_factory=TensorSet)  # matrices of queries and keys, (B, heads, N, N)
+    batch_moved: TensorSet = field(default_factory=TensorSet)  # with a first axis that is not the batch: (N, B, D)
+    merged: TensorSet = field(default_factory=TensorSet)  # images whose channels are side by side, (1, B * C, h, w)
 
     def find(self, out: Tensor) -> Layout | None:
         """The layout of a feature (B, ...), given the sizes of the feature maps that the network has made so far.
@@ -62,23 +71,20 @@ class LayoutTracker:
         """
         if out.is_nested:
             return None
-        shape, channels_last = out.shape, id(out) in self.channels_last
-        if id(out) in self.merged:
+        if out in self.merged:
             return Layout((1, 2), merged_images=self.image_count)  # a convolution by weights of each image's own
         if out.is_complex() or out.ndim < 3:
             return None  # frequencies have no place, nor have numbers of an image or of all
-        if shape[0] == 1 < self.image_count and id(out) not in self.batch_moved:
-            is_state = out.ndim == 3 and out.shape[1] == self.image_count  # (1, B, D), of a recurrent layer
-            self.network_splits_batch |= out.ndim in (3, 4) and not is_state
-        if shape[0] != self.image_count or id(out) in self.batch_moved:
+        if out.shape[0] != self.image_count or out in self.batch_moved:
             return None
-        if id(out) in self.tokens_last:
+        if out in self.tokens_last:
             return None  # layers that mix tokens have a bias for each token, not for each channel
+        shape, channels_last = out.shape, out in self.channels_last
         as_map = CHANNELS_LAST if channels_last else CHANNELS_FIRST
         height, width = shape[1:3] if channels_last else shape[-2:]
         if out.ndim == 4 and ((height, width) in self.sizes or (channels_last and height == width)):
             return as_map
-        key_axis = (out.ndim - 1,) if id(out) in self.attention else ()
+        key_axis = (out.ndim - 1,) if out in self.attention else ()
         for axis in {3: (*key_axis, 1), 4: (*key_axis, 2, 1)}.get(out.ndim, ()):
             for prefix in range(PREFIX_TOKENS + 1):
                 for size in self.sizes:
@@ -86,42 +92,57 @@ class LayoutTracker:
                         return Layout((axis - 1,), size, prefix)
         return as_map if out.ndim == 4 else None
 
+    def is_split_off(self, out: Tensor) -> bool:
+        """Whether a feature is of one image that the network has taken out of its batch."""
+        if self.image_count == 1 or out.is_nested or out.is_complex() or out.ndim not in (3, 4) or out.shape[0] != 1:
+            return False
+        is_state = out.ndim == 3 and out.shape[1] == self.image_count  # (1, B, D), of a recurrent layer
+        return not is_state and out not in self.merged and out not in self.batch_moved
+
     def follow(self, name: str, inputs: Sequence[Any], out: Any) -> None:
-        """Note what an operation or layer does to the axes: the sizes of feature maps, and where channels come last."""
+        """Note what an operation or layer does to the axes of its first input."""
+        if self._is_next_feature_map(name, inputs, out):
+            self.feature_map = out
+            return
+        if self.image_count > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
+            self._follow_batch(name, inputs, out)
+        if not isinstance(out, Tensor):
+            return
+        if out.ndim in (3, 4) and (self.attention or name in PRODUCTS) and out.shape[-1] == out.shape[-2]:
+            self._follow_attention(name, inputs, out)
+        if out.ndim == 3:
+            self._follow_tokens(name, inputs, out)
+        given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
+        if out.ndim == 4 and given is not None:
+            self._follow_merged(name, given, out)
+            if out.shape[0] == self.image_count and name not in NO_FEATURE_MAP:
+                self._follow_feature_map(name, given, out)
+
+    def _is_next_feature_map(self, name: str, inputs: Sequence[Any], out: Any) -> bool:
+        """Whether this is a feature map of the latest size, in a network that did nothing unusual so far: most are."""
         is_usual = name == CHANNEL_LAYER or (
             name in SHORTCUT_OPERATIONS
             and (inputs and inputs[0] is self.feature_map)
             and not (self.channels_last or self.attention)
         )
-        is_usual = is_usual and out.ndim == 4 and out.shape[0] == self.image_count
-        if is_usual and next(iter(self.sizes), None) == out.shape[2:] and not (self.merged or self.batch_moved):
-            self.feature_map = out
-            return  # of the latest size: most are
-        if self.image_count > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
-            self.follow_batch(name, inputs, out)
-        may_be_attention = (self.attention or name in PRODUCTS) and isinstance(out, Tensor) and out.ndim in (3, 4)
-        if may_be_attention and out.shape[-1] == out.shape[-2]:
-            self.follow_attention(name, inputs, out)
-        if isinstance(out, Tensor) and out.ndim == 3:
-            self.follow_tokens(name, inputs, out)
-        if not isinstance(out, Tensor) or out.ndim != 4:
-            return
-        given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
-        if given is not None and out.shape[0] == 1 < self.image_count and out.shape[1] % self.image_count == 0:
-            merges = name in NO_FEATURE_MAP and len(given) == self.image_count and out.numel() == given.numel()
-            self.merged |= {id(out): out} if merges or id(given) in self.merged else {}
-        if out.shape[0] != self.image_count or given is None or name in NO_FEATURE_MAP:
-            return
+        if not is_usual or self.merged or self.batch_moved:
+            return False
+        return bool(
+            out.ndim == 4 and out.shape[0] == self.image_count and out.shape[2:] == next(iter(self.sizes), None)
+        )
+
+    def _follow_feature_map(self, name: str, given: Tensor, out: Tensor) -> None:
+        """Note the size of a feature map, or that its channels come last."""
         permutes = is_permutation(name, given, out)
         if permutes:
             moves_last = given.shape[1] == out.shape[3] and given.shape[2:] == out.shape[1:3]
-            is_channels_last = moves_last and given.shape[2:] in self.sizes and id(given) not in self.channels_last
+            is_channels_last = moves_last and given.shape[2:] in self.sizes and given not in self.channels_last
         else:
-            is_channels_last = id(given) in self.channels_last and name not in CHANNELS_FIRST_ALWAYS
-        if not permutes and (name in CHANNELS_FIRST_ALWAYS or given is self.feature_map):
-            self.feature_map = out
+            is_channels_last = given in self.channels_last and name not in CHANNELS_FIRST_ALWAYS
+            if name in CHANNELS_FIRST_ALWAYS or given is self.feature_map:
+                self.feature_map = out
         if is_channels_last:
-            self.channels_last[id(out)] = out
+            self.channels_last.add(out)
         elif not permutes and name != DENSE_LAYER:
             size = (out.shape[2], out.shape[3])
             is_known = size in self.sizes or name in CHANNELS_FIRST_ALWAYS
@@ -131,43 +152,50 @@ class LayoutTracker:
                 self.sizes.pop(size, None)
                 self.sizes = {size: None, **self.sizes}
 
-    def follow_tokens(self, name: str, inputs: Sequence[Any], out: Tensor) -> None:
+    def _follow_merged(self, name: str, given: Tensor, out: Tensor) -> None:
+        """Note a batch that was reshaped to one image of all images' channels, and what is made of it."""
+        if out.shape[0] == 1 < self.image_count and out.shape[1] % self.image_count == 0:
+            merges = name in NO_FEATURE_MAP and len(given) == self.image_count and out.numel() == given.numel()
+            if merges or given in self.merged:
+                self.merged.add(out)
+
+    def _follow_tokens(self, name: str, inputs: Sequence[Any], out: Tensor) -> None:
         """Note on which axis of (B, N, D) or (B, D, N) the tokens lie, where a feature map tells."""
         given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim in (3, 4)), None)
         if given is None or given.shape[1] not in out.shape[1:]:
             return
-        is_last, is_first = id(given) in self.tokens_last, id(given) in self.tokens_first
+        is_last, is_first = given in self.tokens_last, given in self.tokens_first
         if given.ndim == 4:
             is_last = given is self.feature_map and out.shape[1] == given.shape[1]
         elif is_permutation(name, given, out):
             is_swap = given.stride(0) == out.stride(0)  # of the other two axes, the batch stays
             is_last, is_first = is_swap and is_first, is_swap and is_last
         if is_last or is_first:
-            (self.tokens_last if is_last else self.tokens_first)[id(out)] = out
+            (self.tokens_last if is_last else self.tokens_first).add(out)
 
-    def follow_attention(self, name: str, inputs: Sequence[Any], out: Tensor) -> None:
+    def _follow_attention(self, name: str, inputs: Sequence[Any], out: Tensor) -> None:
         """Note matrices of attention: products of two tensors that are not such, and elementwise functions of one."""
         given = [value for value in inputs if isinstance(value, Tensor)]
-        weighs = any(id(value) in self.attention for value in given)
+        weighs = any(value in self.attention for value in given)
         made_of_tokens = len([value for value in given if value.requires_grad]) > 1 or name == "einsum"
         if (not weighs and made_of_tokens) if name in PRODUCTS else (weighs and name not in PERMUTING):
-            self.attention[id(out)] = out
+            self.attention.add(out)
 
-    def follow_batch(self, name: str, inputs: Sequence[Any], outputs: Any) -> None:
+    def _follow_batch(self, name: str, inputs: Sequence[Any], outputs: Any) -> None:
         """Note tensors whose first axis is not that of the batch, but may be as long: (N, B, D) of N = B tokens."""
         given = [value for value in inputs if isinstance(value, Tensor) and value.ndim > 2 and value.requires_grad]
         for out in outputs if isinstance(outputs, tuple | list) else [outputs]:
             if not given or not isinstance(out, Tensor) or out.ndim < 3:
                 continue
             before = given[0]
-            is_moved = any(id(value) in self.batch_moved for value in given)
+            is_moved = any(value in self.batch_moved for value in given)
             if is_permutation(name, before, out):
                 if before.stride(0) != out.stride(0):  # away from the first axis, if it was there; or back
                     is_moved = len(before) == self.image_count and not is_moved
             elif out.ndim < before.ndim or (out is not outputs and out.shape != before.shape):
                 is_moved = False  # an element of the first axis; the weights of an attention
             if is_moved:
-                self.batch_moved[id(out)] = out
+                self.batch_moved.add(out)
 
 
 def is_permutation(name: str, given: Tensor, out: Tensor) -> bool:

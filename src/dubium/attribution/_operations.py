@@ -4,7 +4,8 @@ Each is `f(v) = J_f(v) v + b` in all of its inputs that depend on the image, joi
 of f. So a product of two such inputs has the bias `-u w`, an added parameter is a bias, a sum of two has none.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -47,17 +48,24 @@ class OperationRecorder(TorchFunctionMode):
     ) -> None:
         super().__init__()
         self.wanted, self.record, self.follow = wanted, record, follow
-        self.depth: int | None = None  # of leaf modules that are being executed; None before it starts
+        self.depth: int | None = None  # how many layers are being executed, one in another; None if not recording
         self.is_off = False  # whether it is taken off the stack of modes meanwhile
-        self.hide_again: Callable[[], None] = lambda: None
 
-    def start(self) -> None:
-        """From here on, operations are recorded."""
-        self.depth, self.hide_again = 0, show_hidden_calls(self.record_hidden)
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Within the block, operations are recorded."""
+        self.depth = 0
         self.__enter__()
+        try:
+            with show_hidden_calls(self.record_hidden):
+                yield
+        finally:
+            if not self.is_off:  # as it may be after an error inside of a layer
+                self.__exit__(None, None, None)
+            self.depth, self.is_off = None, False
 
     def pause(self, *_hooked: Any) -> None:
-        """A hook before a leaf module: what happens inside is not even seen, which would cost time."""
+        """A hook before a layer: what happens inside is not even seen, which would cost time."""
         if self.depth is not None:
             self.depth += 1
             if self.depth == 1 and current_mode() is self:  # another mode on top would be taken off instead
@@ -71,13 +79,6 @@ class OperationRecorder(TorchFunctionMode):
             if self.depth == 0 and self.is_off:
                 self.is_off = False
                 self.__enter__()
-
-    def stop(self) -> None:
-        """No more; also after an error inside of a leaf module."""
-        if self.depth is not None and not self.is_off:
-            self.__exit__(None, None, None)
-        self.depth, self.is_off = None, False
-        self.hide_again()
 
     def __torch_function__(
         self, function: Any, _types: Any, args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None

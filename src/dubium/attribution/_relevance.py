@@ -30,7 +30,7 @@ class ConfiguredAttributor:
     options: Mapping[str, Any]
     takes_context: bool
     entry: MethodEntry | None  # its row in the registry; None of a function, class or object of the user's
-    relevance_class: Callable[..., "Relevance"]  # of (attributor, networks, x, context): what UA-Backprop uses of it
+    relevance_class: Callable[..., "PreparedRelevance"]  # of (attributor, networks, x, context)
 
     @property
     def is_users(self) -> bool:
@@ -69,7 +69,7 @@ class ClassMaps(NamedTuple):
 
 
 @runtime_checkable
-class Relevance(Protocol):
+class PreparedRelevance(Protocol):
     """The relevance of one call of UA-Backprop: the networks' logits at its images, and maps of classes on request."""
 
     logits: Logits

@@ -67,7 +67,7 @@ class FullGradPass:
     def __init__(self, network: nn.Module, x: Images, *, only_spatial: bool = True) -> None:
         with record_biases(network, len(x), only_spatial=only_spatial) as recorded:
             self.leaf, self.output = forward_with_graph(network, x)
-        self.network_splits_batch = recorded.layouts.network_splits_batch
+        self.network_splits_batch = recorded.network_splits_batch
         terms = recorded.biases_with_input(self.leaf, self.output)
         self.edges, self.biases = [edge for edge, _ in terms], [bias for _, bias in terms]
 

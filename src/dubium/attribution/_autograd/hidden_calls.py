@@ -1,7 +1,8 @@
 """Calls that torch's function modes do not see: of a `torch.autograd.Function`, of torch.jit, of `torch.vmap`."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -21,8 +22,9 @@ BATCHING = torch.vmap.__globals__
 """Where functions that `torch.vmap` has made find what runs them."""
 
 
-def show_hidden_calls(on_call: OnCall) -> Callable[[], None]:
-    """From here on, `on_call` is given such calls of this thread; the function returned ends it."""
+@contextmanager
+def show_hidden_calls(on_call: OnCall) -> Iterator[None]:
+    """Within the block, `on_call` is given such calls of this thread."""
     thread, run_script, run_batched = threading.get_ident(), SCRIPTS.__call__, BATCHING.get("vmap_impl")
 
     def report(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -34,12 +36,12 @@ def show_hidden_calls(on_call: OnCall) -> Callable[[], None]:
     def call(script: Any, *args: Any, **kwargs: Any) -> Any:
         return report(partial(run_script, script), *args, **kwargs)
 
-    def hide_again() -> None:
-        del FUNCTION_BASE.apply
-        SCRIPTS.__call__ = run_script
-        BATCHING["vmap_impl"] = run_batched
-
     FUNCTION_BASE.apply = classmethod(apply)
     SCRIPTS.__call__ = call
     BATCHING["vmap_impl"] = run_batched and partial(report, run_batched)
-    return hide_again
+    try:
+        yield
+    finally:
+        del FUNCTION_BASE.apply
+        SCRIPTS.__call__ = run_script
+        BATCHING["vmap_impl"] = run_batched

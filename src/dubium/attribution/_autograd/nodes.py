@@ -140,12 +140,12 @@ class BackwardNode:
     saved: dict[str, Any]  # what `SAVED` names
     is_readable: bool  # whether torch shows all of that
     is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
-    consumers: list["BackwardNode"] = field(default_factory=list)  # that used its output in the forward pass
-    producers: list["BackwardNode"] = field(default_factory=list)  # that made its inputs there, one for each edge
-    is_fusable: bool = False  # one consumer, and no gradient is wanted here: rules may be fused across it
-    # what the rule of its consumer, which is made first, tells the rule of this one:
-    is_fused: bool = False  # the consumer's rule does the work of this one too
-    may_overwrite: bool = False  # the gradient that the consumer's rule gives is a new tensor, which nobody else reads
+    output_nodes: list["BackwardNode"] = field(default_factory=list)  # that used its output in the forward pass
+    input_nodes: list["BackwardNode"] = field(default_factory=list)  # that made its inputs there, one for each edge
+    is_fusable: bool = False  # one output node, and no gradient is wanted here: rules may be fused across it
+    # what the rule of its output node, which is made first, tells the rule of this one:
+    is_fused: bool = False  # the output node's rule does the work of this one too
+    may_overwrite: bool = False  # the gradient that the output node's rule gives is a new tensor, read nowhere else
     folded_norm: "BackwardNode | None" = None  # a BatchNorm that leaves its factors to this convolution
 
 
@@ -157,22 +157,22 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
     order: list[BackwardNode] = []
     stack: list[tuple[Node, Any]] = [(root, None)]
     while stack:
-        node, leads_to = stack.pop()
-        if leads_to is not None:  # all that it leads to is complete
-            edges = [Edge(i, below, output) for i, (below, output) in enumerate(leads_to) if found.get(below)]
+        node, next_functions = stack.pop()
+        if next_functions is not None:  # all that it leads to is complete
+            edges = [Edge(i, below, output) for i, (below, output) in enumerate(next_functions) if found.get(below)]
             if edges or node in wanted:
                 found[node] = backward_node = read_node(node, edges)
                 order.append(backward_node)
         elif node not in found:
-            found[node], leads_to = None, node.next_functions
-            stack.append((node, leads_to))
-            stack += [(below, None) for below, _ in leads_to if below is not None]
-    for consumer in order:
-        consumer.producers = [producer for edge in consumer.edges if (producer := found[edge.node])]
-        for producer in consumer.producers:
-            producer.consumers.append(consumer)
+            found[node], next_functions = None, node.next_functions
+            stack.append((node, next_functions))
+            stack += [(below, None) for below, _ in next_functions if below is not None]
     for backward_node in order:
-        backward_node.is_fusable = len(backward_node.consumers) == 1 and backward_node.autograd_node not in wanted
+        backward_node.input_nodes = [made_by for edge in backward_node.edges if (made_by := found[edge.node])]
+        for made_by in backward_node.input_nodes:
+            made_by.output_nodes.append(backward_node)
+    for backward_node in order:
+        backward_node.is_fusable = len(backward_node.output_nodes) == 1 and backward_node.autograd_node not in wanted
     return order[::-1]
 
 

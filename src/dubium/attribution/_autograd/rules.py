@@ -130,7 +130,7 @@ def max_pooling_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
 
     Where a ReLU leads to nothing else, its rule is done here too: a maximum passes if it is above 0.
     """
-    node, producer = nodes[0], nodes[0].producers[0]
+    node, made_by = nodes[0], nodes[0].input_nodes[0]
     kernel, stride, padding, dilation = both_axes(node, "kernel_size", "stride", "padding", "dilation")
     is_tiling = kernel[0] == kernel[1] and stride in ([], kernel) and padding == [0, 0] and dilation == [1, 1]
     if not is_tiling or node.saved["ceil_mode"] or node.saved["self"].ndim != 4:
@@ -138,8 +138,8 @@ def max_pooling_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     features = stack_or_unsqueeze([node.saved["self"] for node in nodes], 0)
     max_indices = stack_or_unsqueeze([node.saved["result1"] for node in nodes], 0).flatten(3)
     values = features.flatten(3)
-    producer.is_fused = producer.name == RELU and producer.is_fusable
-    passes_relu = (values.gather(3, max_indices) > 0).to(values.dtype) if producer.is_fused else values.new_ones(())
+    made_by.is_fused = made_by.name == RELU and made_by.is_fusable
+    passes_relu = (values.gather(3, max_indices) > 0).to(values.dtype) if made_by.is_fused else values.new_ones(())
     is_maximum = torch.zeros_like(values).scatter_(3, max_indices, passes_relu.expand_as(max_indices)).view_as(features)
     size, shape = kernel[0], features.shape[1:]
     height, width = node.shape[2] * size, node.shape[3] * size
@@ -179,7 +179,7 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     if not is_image_convolution(node):
         return None
     stride, padding, dilation = both_axes(node, "stride", "padding", "dilation")
-    size, kernel = node.producers[0].outputs[node.edges[0].output].shape[2:], node.saved["weight"].shape[2:]
+    size, kernel = node.input_nodes[0].outputs[node.edges[0].output].shape[2:], node.saved["weight"].shape[2:]
     axes = [Axis(*n) for n in zip(size, node.shape[2:], kernel, stride, padding, dilation, strict=True)]
     reach = [(a.out - 1) * a.stride + (a.kernel - 1) * a.dilation + 1 - 2 * a.padding for a in axes]
     output_padding = [axis.size - far for axis, far in zip(axes, reach, strict=True)]
@@ -187,7 +187,7 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     one_channel = node.saved["weight"].shape[1] == groups == 1
     norms = [node.folded_norm for node in nodes]
     slopes = [None if norm is None else batch_norm_slope(norm)[:, None, None, None] for norm in norms]
-    node.producers[0].may_overwrite = node.producers[0].is_fusable
+    node.input_nodes[0].may_overwrite = node.input_nodes[0].is_fusable
     weights_and_slopes = list(zip([node.saved["weight"] for node in nodes], slopes, strict=True))
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
@@ -241,9 +241,9 @@ def batch_norm_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     node = nodes[0]
     if node.saved["training"] or node.input_numbers != [0]:
         return None
-    if node.producers[0].is_fusable and is_image_convolution(node.producers[0]):
+    if node.input_nodes[0].is_fusable and is_image_convolution(node.input_nodes[0]):
         for norm in nodes:
-            norm.producers[0].folded_norm = norm
+            norm.input_nodes[0].folded_norm = norm
         return lambda gradient: [gradient]
     slopes = torch.stack([batch_norm_slope(node) for node in nodes])
     slopes = slopes.view(len(nodes), 1, -1, *[1] * (len(node.shape) - 2))
