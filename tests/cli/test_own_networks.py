@@ -2,6 +2,7 @@
 
 import json
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -239,6 +240,22 @@ def test_the_explorer_takes_them_too(monkeypatch):
     assert float(found.scores["epistemic"]) == pytest.approx(float(expected), rel=1e-4, abs=1e-7)
     with pytest.raises(dubium.errors.DubiumError, match="own_code:narrow"):
         explain_item(session, item, Choice("own_code:narrow"))  # what a visitor names is never imported
+
+
+def test_the_explorer_says_nothing_of_sound_and_other_warnings_stay(monkeypatch):
+    def warn(*_args, **_options):
+        warnings.warn(
+            "Couldn't find ffmpeg or avconv - defaulting to ffmpeg, but may not work", RuntimeWarning, stacklevel=1
+        )
+        warnings.warn("Couldn't find the other", RuntimeWarning, stacklevel=1)
+
+    monkeypatch.setattr(dubium.web, "serve", warn)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always", RuntimeWarning)
+        before = [*warnings.filters]
+        invoke("serve", "demo")
+        assert warnings.filters == before
+    assert [str(warning.message) for warning in said] == ["Couldn't find the other"]
 
 
 def test_weights_of_a_function_may_follow_its_name_or_the_option():

@@ -9,7 +9,7 @@ from PIL import Image
 from torch import nn
 
 from dubium.data.fit import Preprocessing, place_map
-from dubium.errors import DubiumError, FileFormatError, OptionError
+from dubium.errors import DubiumError, DubiumWarning, FileFormatError, OptionError
 from dubium.models import Normalized
 from dubium.run.data_config import prepared_config
 from dubium.run.networks import normalize_inputs
@@ -91,7 +91,10 @@ def test_a_network_says_its_own_preprocessing_however_deep_it_is():
     assert prepared_config({**named, "data_config": expected}, []) == expected  # as results have it
     squashed = prepared_config(named, [Carrier(crop_mode="squash", crop_pct=1.0)])
     assert (squashed["fit"], squashed["resize"]) == ("stretch", None)
-    bare = prepared_config(named, [Carrier(crop_pct=None, interpolation="", mean=None, std=None)])
+    with pytest.warns(
+        DubiumWarning, match=r"are taken: mean .*std \(0\.229, .*, interpolation bicubic, crop_pct 0\.875"
+    ):
+        bare = prepared_config(named, [Carrier(crop_pct=None, interpolation="", mean=None, std=None)])
     assert (bare["resize"], bare["interpolation"], bare["mean"][0]) == (27, "bicubic", 0.485)  # timm's defaults
 
 
@@ -151,6 +154,16 @@ def test_a_file_says_it_too_and_mistakes_are_said(tmp_path):
             prepared_config({"data_config": str(file)}, [])
     with pytest.raises(OptionError, match=r"carry no data config.*--input-shape"):
         prepared_config({"data_config": "model"}, [nn.Linear(2, 2)])
+
+
+def test_what_a_config_leaves_out_is_said_unless_an_option_says_it(tmp_path):
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"input_size": [3, 24, 24], "crop_pct": 0.9, "mean": [0.5] * 3}))
+    words = r"config\.json: the data config leaves .*: std \(0\.229, 0\.224, 0\.225\), interpolation bicubic\."
+    with pytest.warns(DubiumWarning, match=words):
+        prepared_config({"data_config": str(file)}, [])
+    with pytest.warns(DubiumWarning, match=r"are taken: interpolation bicubic\."):
+        prepared_config({"data_config": str(file), "mean": [0.5], "std": [0.5]}, [])
 
 
 def test_mean_and_std_are_applied_once_and_options_win():

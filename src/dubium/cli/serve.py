@@ -1,6 +1,7 @@
 """`dubium serve`."""
 
 import signal
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,6 +54,8 @@ def serve(
 ) -> None:  # fmt: skip
     """Explore one image at a time in the browser, live: kinds, methods, temperatures, blurring, votes."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C, with nothing left behind
+    # of pydub, which Gradio imports; Gradio's own filter is lost where the first answer is computed at the same time
+    warnings.filterwarnings("ignore", "Couldn't find ffmpeg or avconv", RuntimeWarning)
     typer.echo("dubium: opening the networks; the address follows.", err=True)
     with say_stopped():
         from dubium.run.store import has_results

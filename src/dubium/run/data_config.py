@@ -7,6 +7,7 @@ from typing import Any, TypeGuard
 
 from torch import nn
 
+from dubium.checks import warn_user
 from dubium.choices import CROP, FITS, INTERPOLATIONS, STRETCH
 from dubium.errors import FileFormatError, OptionError, lookup
 from dubium.reading import read_json
@@ -15,8 +16,10 @@ MODEL = "model"
 """The data config that the networks carry, instead of a file."""
 
 ATTRIBUTES = ("pretrained_cfg", "default_cfg")
-IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-CROP_PART = 0.875  # of an image's shorter side, where a config does not say
+DEFAULTS: Mapping[str, Any] = {
+    "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "interpolation": "bicubic", "crop_pct": 0.875,
+}  # fmt: skip
+"""timm's, where a config does not say."""
 LEAST_PART = 0.05  # a twentieth: images would be resized to 400 times the pixels that are seen
 MOST = 1e30  # of a number, so that float32 holds it
 LEAST = {"mean": -MOST, "std": 1 / MOST}
@@ -41,7 +44,7 @@ def prepared_config(
     asked = named["data_config"]
     if isinstance(asked, Mapping):
         return dict(asked)
-    configs = map(carried_config, networks) if asked == MODEL else [read_config(asked)]
+    configs = [*map(carried_config, networks)] if asked == MODEL else [read_config(asked)]
     shape = {} if input_shape is None else {"input_size": input_shape}
     origin = "The networks" if asked == MODEL else str(asked)
     first, *others = [translate_config({**config, **shape}, origin) for config in configs]
@@ -53,6 +56,11 @@ def prepared_config(
                 "images serves all networks: put mean and std into each (dubium.models.Normalized), and give "
                 "--input-shape, --fit, --resize and --interpolation instead of --data-config."
             )
+    if absent := [f"{name} {DEFAULTS[name]}" for name in DEFAULTS if name not in named and not configs[0].get(name)]:
+        warn_user(
+            f"{origin}: the data config leaves things out, for which timm's defaults are taken: {', '.join(absent)}. "
+            "Options that are given win."
+        )
     return first
 
 
@@ -81,20 +89,19 @@ def read_config(path: str) -> Mapping[str, Any]:
 
 def translate_config(config: Mapping[str, Any], origin: str) -> dict[str, Any]:
     """timm's names in ours; what a config leaves out is as timm has it."""
-    size, part = config.get("input_size"), config.get("crop_pct") or CROP_PART
+    size, values = config.get("input_size"), {name: config.get(name) or DEFAULTS[name] for name in DEFAULTS}
+    interpolation, part = values["interpolation"], values["crop_pct"]
     if not is_image_shape(size):
         raise OptionError(
             f"{origin}: the data config's input_size is {size!r:.100}; expected channels, height and width, at most "
             f"{INPUTS:,} numbers in all.{HUGGING_FACE if 'image_mean' in config else ''}"
         )
     mode = lookup(f"crop_mode (in {origin})", CROP_MODES, config.get("crop_mode") or "center")
-    interpolation = config.get("interpolation") or "bicubic"
     lookup(f"interpolation (in {origin})", dict.fromkeys(INTERPOLATIONS), interpolation)
     if not is_number(part) or not LEAST_PART <= part <= 1:
         raise OptionError(
             f"{origin}: the data config's crop_pct is {part!r:.100}; expected a number from {LEAST_PART} to 1."
         )
-    values = {name: config.get(name) or IMAGENET[name] for name in IMAGENET}
     for name, least in LEAST.items():
         if not is_numbers(values[name], least):
             raise OptionError(
@@ -103,7 +110,7 @@ def translate_config(config: Mapping[str, Any], origin: str) -> dict[str, Any]:
             )
     resize = None if mode == STRETCH and part == 1 else floor(max(size[1:]) / part)
     prepared = {"input_shape": list(size), "fit": mode, "resize": resize, "interpolation": interpolation}
-    return prepared | {name: list(numbers) for name, numbers in values.items()}
+    return prepared | {name: list(values[name]) for name in LEAST}
 
 
 def is_prepared_config(config: Mapping[str, Any]) -> bool:
