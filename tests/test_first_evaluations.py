@@ -192,6 +192,11 @@ def test_causes_takes_photos_that_differ_in_size_as_its_refusal_says(here):
     assert "protocol='causes', input_shape=" in output
     found = dubium.evaluate(None, "photos", ["grad"], "causes", scale="smoke", input_shape=(3, 12, 12))
     assert found["settings"]["dataset images"] == 1  # and 7 to train on
+    code, output = run(
+        "evaluate", "causes", "--dataset", "photos", *SMOKE, "--input-shape", "3,12,12", "--out", "shaped"
+    )
+    assert code == 0, output
+    assert json.loads((here / "shaped" / "summary.json").read_text())["results"] == found["results"]
 
 
 @pytest.mark.parametrize("protocol", ["causes", "anomaly"])

@@ -143,7 +143,8 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
         names = split_words([shared.names]) if shared.names else record.classes if record else None
         data, note = match_to_networks(data, posterior, names, protocol)
     else:
-        data, note = open_dataset(images, split), ""
+        preprocessing = named_preprocessing(shared, named, images, posterior, None)
+        data, note = open_dataset(images, split, preprocessing), ""
     running["note"] = " ".join(filter(None, [note, skipped_note(data.skipped)]))
     methods = parse_methods(method_texts(shared.methods) or texts, data.shape[0], vae=vae_beside(named.get("run")))
     running |= {"other_data": other_images(images.get("dataset"), data, preprocessing), "preprocessing": preprocessing}

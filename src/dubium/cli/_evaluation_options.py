@@ -60,7 +60,10 @@ class SharedOptions:
 
 
 PREPARED = ("input_shape", "fit", "resize", "interpolation", "data_config")
-POSTERIOR_OPTIONS = ("run", "posterior", "weights", "mean", "std", "network_output", "names", *PREPARED)
+POSTERIOR_OPTIONS = (
+    "run", "posterior", "weights", "mean", "std", "network_output", "names", *(set(PREPARED) - {"input_shape"}),
+)  # fmt: skip
+"""What a protocol that trains networks of its own does not take; a shape for the images it does."""
 
 
 def with_shared_options(command: Callable[..., None], *, run: bool = True) -> Callable[..., None]:

@@ -78,9 +78,8 @@ def read_images(files: list[Path], preprocessing: Preprocessing | None = None) -
                 f"The images differ in size ({files[0]}: {size_text((images[0].height, images[0].width))}, {file}: "
                 f"{size_text((image.height, image.width))}). Name the size that the networks take, and "
                 "they are brought to it: --input-shape 3,224,224 (channels, height, width) of `dubium explain`, "
-                "`dubium evaluate`, `dubium train` and `dubium train-vae`, input_shape= in Python. `dubium evaluate "
-                "causes` has no such option, but in Python there is dubium.evaluate(None, folder, protocol='causes', "
-                "input_shape=(3, 224, 224))."
+                "`dubium evaluate`, `dubium train` and `dubium train-vae`, input_shape= in Python, as in "
+                "dubium.evaluate(None, folder, protocol='causes', input_shape=(3, 224, 224))."
             )
     mode = "L" if all(image.mode == "L" for image in images) else "RGB"
     return torch.stack([byte_pixels(image.convert(mode)) for image in images])
