@@ -23,7 +23,8 @@ from torch import nn
 
 def network():
     net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(16, 3))
-    net.pretrained_cfg = {"input_size": (3, 24, 24), "crop_pct": 0.9, "mean": (0.5,) * 3, "std": (0.5,) * 3}
+    net.pretrained_cfg = {"input_size": (3, 24, 24), "crop_pct": 0.9, "mean": (0.5,) * 3, "std": (0.5,) * 3,
+                          "interpolation": "bicubic"}
     return net
 """
 NEEDS_A_NETWORK = ("data get", "data check")  # of cables: their options alone are checked
