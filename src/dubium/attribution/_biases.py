@@ -28,7 +28,7 @@ from dubium.posteriors.mc_dropout import FixedDropout
 from dubium.posteriors.stack import Stack
 from dubium.types import Images
 
-CHANNEL_LAYERS = (*LINEAR_LAYERS, _BatchNorm)
+KNOWN_BIAS_LAYERS = (*LINEAR_LAYERS, _BatchNorm)
 
 
 @dataclass(frozen=True)
@@ -69,16 +69,18 @@ class RecordedBiases:
     def is_wanted(self, out: Tensor) -> bool:
         return not self.only_spatial or self.find_layout(out) is not None
 
-    def add(self, out: Tensor, value: Tensor, *, channels_last: bool = False) -> None:
-        """A bias that acts at a tensor of the graph: of its channels, or of its shape."""
-        if channels_last and out.ndim == 4:
-            self.layouts.channels_last.add(out)
-        if out.requires_grad:
-            layout, is_full_size = self.find_layout(out), value.shape == out.shape
-            if layout is not None or not self.only_spatial:
-                self.biases_at_edges.append(
-                    (get_gradient_edge(out), Bias(value, -1 if channels_last else 1, layout, is_full_size))
-                )
+    def add(self, out: Tensor, value: Tensor, *, on_last_axis: bool = False) -> None:
+        """A bias that acts at a tensor of the graph: of its shape, or one number for each index of its second axis, or
+        of its last."""
+        if not out.requires_grad:
+            return
+        layout, axis, is_full_size = self.find_layout(out), -1 if on_last_axis else 1, value.shape == out.shape
+        if layout is not None and not is_full_size and axis % out.ndim - 1 in layout.axes:  # a number for each pixel
+            shape = [1] * out.ndim
+            shape[axis] = len(value)
+            value, is_full_size = value.view(shape).expand_as(out), True
+        if layout is not None or not self.only_spatial:
+            self.biases_at_edges.append((get_gradient_edge(out), Bias(value, axis, layout, is_full_size)))
 
     def record_layer(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """Forward hook. Convolution, dense layer, BatchNorm: record the bias. `Normalise`: note the call. Others: only
@@ -86,21 +88,21 @@ class RecordedBiases:
         if not torch.is_grad_enabled():  # a pass that is made for a check: its outputs are on no path to the logits
             return
         with disable_torch_function():
-            if not isinstance(layer, CHANNEL_LAYERS):
+            if not isinstance(layer, KNOWN_BIAS_LAYERS):
                 if not isinstance(layer, Normalise):
                     self.layouts.follow("layer", args, out)
                 elif out.requires_grad and len(out) == self.layouts.image_count:
                     self.normalise_calls.append(NormaliseCall(layer, args[0], out))
                 return
             dense, is_norm = isinstance(layer, nn.Linear), isinstance(layer, _BatchNorm)
+            if dense:
+                self.layouts.note_last_axis(args, out)
             self.layouts.follow(DENSE_LAYER if dense else CHANNEL_LAYER, args, out)
             value = batch_norm_shift(layer) if is_norm else layer.bias
-            if (
-                isinstance(value, Tensor) and not value.requires_grad
-            ):  # a bias that is computed from the image is an input
+            if isinstance(value, Tensor) and not value.requires_grad:  # one that depends on the image is no constant
                 has_batch = dense or is_norm or out.ndim == layer.weight.ndim
                 value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
-                self.add(out, value.detach(), channels_last=dense)
+                self.add(out, value.detach(), on_last_axis=dense)
 
     def biases_with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
         """All biases, after the input, which counts as one.
@@ -199,7 +201,7 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
         has_operations = has_operations or bool(module._forward_hooks or module._forward_pre_hooks)  # a user's
         # a forward that was put into the module is not that of its class; mypy does not see that classes are hashable
         base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
-        is_channel_layer = base is not None and issubclass(base, CHANNEL_LAYERS)
+        is_channel_layer = base is not None and issubclass(base, KNOWN_BIAS_LAYERS)
         children = [] if is_channel_layer else [child for child in module._modules.values() if child is not None]
         if not children and (module not in never_layers or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)

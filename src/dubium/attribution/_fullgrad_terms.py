@@ -10,6 +10,7 @@ from torch.nn.functional import interpolate
 
 from dubium.attribution._biases import Bias
 from dubium.attribution._layouts import Layout
+from dubium.attribution._orientations import UPRIGHT
 from dubium.types import Images
 
 EPS = 1e-6  # of the reference code
@@ -72,6 +73,8 @@ def to_grid(gradient: Tensor, layout: Layout) -> Float[Tensor, "t B h w S C"]:
     maps = gradient.permute(0, 2, *[3 + axis for axis in layout.axes], 1, *channels)
     if layout.grid is not None:
         maps = maps[:, :, layout.prefix :].unflatten(2, layout.grid)
+    if layout.orientation != UPRIGHT:
+        maps = layout.orientation.upright(maps, row_axis=2)
     return maps.flatten(5) if len(channels) > 1 else maps
 
 

@@ -75,12 +75,21 @@ def replace_infinity(value: Tensor) -> Tensor:
 
 
 def significant_bias(value: Tensor, tangent: Tensor | None) -> Tensor | None:
-    """Value minus tangent, the derivative along the inputs, of a function's output; None where it is rounding."""
+    """Value minus tangent, the derivative along the inputs, of a function's output: 0 for images of which it is no more
+    than rounding, None if that is all of them."""
     if not is_continuous(value) or not value.numel():
         return None
     bias = replace_infinity(value - tangent if tangent is not None else value)  # from infinity comes no gradient
-    scale = replace_infinity(value).abs().amax()
-    return bias if bias.abs().amax() > BIAS_ROUNDING * torch.finfo(bias.dtype).eps * scale else None
+    precision = BIAS_ROUNDING * torch.finfo(bias.dtype).eps
+    is_significant = largest_of_images(bias) > precision * largest_of_images(replace_infinity(value))
+    if not is_significant.any():
+        return None
+    return bias if is_significant.all() else bias * is_significant.view(-1, *[1] * (bias.ndim - 1))
+
+
+def largest_of_images(value: Tensor) -> Tensor:
+    """The largest absolute number at each index of the first axis, which is that of the images in most tensors."""
+    return value.reshape(len(value) if value.ndim else 1, -1).abs().amax(1)
 
 
 def is_continuous(value: Tensor) -> bool:
@@ -251,10 +260,10 @@ class ImplicitBiases:
             ]
         if keeps:
             vars(layer).update(kept)
-        layouts = self.recorded.layouts
-        layouts.follow("layer", args, out)
         # a plain LayerNorm over one axis works on (B, H, W, C); its subclasses for images move the axes themselves
-        norms_last = type(layer) is nn.LayerNorm and len(layer.normalized_shape) == 1
+        if type(layer) is nn.LayerNorm and len(layer.normalized_shape) == 1:
+            self.recorded.layouts.note_last_axis(args, out)
+        self.recorded.layouts.follow("layer", args, out)
         for value, bias in terms:
-            self.recorded.add(value, bias, channels_last=norms_last or value in layouts.channels_last)
+            self.recorded.add(value, bias)
         return out

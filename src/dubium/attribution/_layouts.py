@@ -1,10 +1,13 @@
 """Where the numbers of a feature lie in the image, followed from layer to layer during a forward pass."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
+
+from dubium.attribution._autograd.nodes import read_axis_move
+from dubium.attribution._orientations import UPRIGHT, Orientation, interpret_axis_move
 
 PERMUTING = frozenset(["permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims"])
 NO_FEATURE_MAP = frozenset(
@@ -33,6 +36,7 @@ class Layout:
     grid: Size | None = None
     prefix: int = 0
     merged_images: int = 0  # images whose channels are side by side in a batch of one, (1, B * C, h, w)
+    orientation: Orientation = UPRIGHT
 
 
 CHANNELS_FIRST, CHANNELS_LAST = Layout((1, 2)), Layout((0, 1))
@@ -60,6 +64,8 @@ class LayoutTracker:
     tokens_first: TensorSet = field(default_factory=TensorSet)  # (B, N, D) that were made of such
     attention: TensorSet = field(default_factory=TensorSet)  # matrices of queries and keys, (B, heads, N, N)
     batch_moved: TensorSet = field(default_factory=TensorSet)  # with a first axis that is not the batch: (N, B, D)
+    orientations: dict[int, tuple[Tensor, Orientation | None]] = field(default_factory=dict)  # by identity, as above;
+    # None of tokens in an order that has no place
     merged: TensorSet = field(default_factory=TensorSet)  # images whose channels are side by side, (1, B * C, h, w)
 
     def find(self, out: Tensor) -> Layout | None:
@@ -71,6 +77,17 @@ class LayoutTracker:
         """
         if out.is_nested:
             return None
+        orientation = self._orientation(out)
+        if orientation is None:
+            return None
+        layout = self._find_upright(out)
+        return layout if layout is None or orientation is UPRIGHT else replace(layout, orientation=orientation)
+
+    def _orientation(self, value: Tensor) -> Orientation | None:
+        return self.orientations[id(value)][1] if id(value) in self.orientations else UPRIGHT
+
+    def _find_upright(self, out: Tensor) -> Layout | None:
+        """The layout of a feature in its own orientation."""
         if out in self.merged:
             return Layout((1, 2), merged_images=self.image_count)  # a convolution by weights of each image's own
         if out.is_complex() or out.ndim < 3:
@@ -90,7 +107,12 @@ class LayoutTracker:
                 for size in self.sizes:
                     if size[0] * size[1] > 1 and shape[axis] == size[0] * size[1] + prefix:
                         return Layout((axis - 1,), size, prefix)
-        return as_map if out.ndim == 4 else None
+        return as_map if out.ndim == 4 and self._may_be_map(height, width) else None
+
+    def _may_be_map(self, height: int, width: int) -> bool:
+        """Whether an unknown size is of about the known ones' shape: a query's (B, heads, 1, D) is no row of pixels."""
+        known = next(iter(self.sizes), (height, width))
+        return known[0] * width <= 2 * known[1] * height and known[1] * height <= 2 * known[0] * width
 
     def is_split_off(self, out: Tensor) -> bool:
         """Whether a feature is of one image that the network has taken out of its batch."""
@@ -99,6 +121,14 @@ class LayoutTracker:
         is_state = out.ndim == 3 and out.shape[1] == self.image_count  # (1, B, D), of a recurrent layer
         return not is_state and out not in self.merged and out not in self.batch_moved
 
+    def note_last_axis(self, inputs: Sequence[Any], out: Tensor) -> None:
+        """Before `follow`: a layer works along the last axis; it is that of channels, unless a feature map goes in."""
+        given = inputs[0] if inputs else out
+        is_map = tuple(given.shape[2:]) in self.sizes and given not in self.channels_last
+        is_along_rows = is_map and (given is self.feature_map or tuple(given.shape[1:3]) not in self.sizes)
+        if out.ndim == 4 and not is_along_rows:
+            self.channels_last.add(out)
+
     def follow(self, name: str, inputs: Sequence[Any], out: Any) -> None:
         """Note what an operation or layer does to the axes of its first input."""
         if self._is_next_feature_map(name, inputs, out):
@@ -106,7 +136,10 @@ class LayoutTracker:
             return
         if self.image_count > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
             self._follow_batch(name, inputs, out)
-        if not isinstance(out, Tensor):
+        for value in out if isinstance(out, tuple | list) else (out,):
+            if isinstance(value, Tensor) and value.requires_grad and value.ndim > 2:
+                self._follow_orientation(inputs, value)
+        if not isinstance(out, Tensor) or not out.requires_grad:
             return
         if out.ndim in (3, 4) and (self.attention or name in PRODUCTS) and out.shape[-1] == out.shape[-2]:
             self._follow_attention(name, inputs, out)
@@ -125,11 +158,32 @@ class LayoutTracker:
             and (inputs and inputs[0] is self.feature_map)
             and not (self.channels_last or self.attention)
         )
-        if not is_usual or self.merged or self.batch_moved:
+        if not is_usual or self.merged or self.batch_moved or self.orientations:
             return False
         return bool(
             out.ndim == 4 and out.shape[0] == self.image_count and out.shape[2:] == next(iter(self.sizes), None)
         )
+
+    def _follow_orientation(self, inputs: Sequence[Any], out: Tensor) -> None:
+        """Note that a feature is flipped, turned or transposed against the image, or made of one that is."""
+        name, saved = read_axis_move(out)
+        if not name and not self.orientations:
+            return
+        nested = [value if isinstance(value, list | tuple) else (value,) for value in inputs]
+        given = [v for each in nested for v in each if isinstance(v, Tensor) and v.ndim > 2 and v.requires_grad]
+        orientations = {self._orientation(value) for value in given}
+        if len(orientations) != 1:
+            return  # made of none, or of several that lie differently: as it was before there were any
+        orientation = orientations.pop()
+        if name and orientation is not None:
+            move = interpret_axis_move(name, saved, out.ndim)
+            first, axis = given[0], 1 if given[0] in self.channels_last else 2
+            if first.ndim == 4 and (not self.sizes or tuple(first.shape[axis : axis + 2]) in self.sizes):
+                orientation = orientation.after(move, axis)
+            elif first.ndim == 3 and (2 if first in self.tokens_last else 1) in move.flipped:
+                orientation = None  # tokens backwards, with class tokens last
+        if orientation != UPRIGHT:
+            self.orientations[id(out)] = out, orientation
 
     def _follow_feature_map(self, name: str, given: Tensor, out: Tensor) -> None:
         """Note the size of a feature map, or that its channels come last."""

@@ -29,6 +29,7 @@ DENSE, PRODUCT, ADDITION = "AddmmBackward0", "MmBackward0", "AddBackward0"
 MEAN, SLICE = "MeanBackward1", "SliceBackward0"
 RESHAPES = ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0")
 COPIES = ("CloneBackward0", "AliasBackward0", "ToCopyBackward0")
+FLIP, TURN, PERMUTATION, TRANSPOSITION = "FlipBackward0", "Rot90Backward0", "PermuteBackward0", "TransposeBackward0"
 
 SAVED: dict[str, tuple[str, ...]] = {
     CONVOLUTION: ("weight", "stride", "padding", "dilation", "groups", "transposed"),
@@ -42,6 +43,14 @@ SAVED: dict[str, tuple[str, ...]] = {
     **dict.fromkeys((SLICE, *RESHAPES), ("self_sym_sizes",)),
 }
 """What the rules need of what the forward pass saved, by node, under torch's own names."""
+
+MOVED_AXES: dict[str, tuple[str, ...]] = {
+    FLIP: ("dims",),
+    TURN: ("dims", "k"),
+    PERMUTATION: ("dims",),
+    TRANSPOSITION: ("dim0", "dim1"),
+}
+"""What nodes that move axes have saved of it."""
 
 
 disable_torch_function = getattr(torch._C, "DisableTorchFunction", nullcontext)
@@ -259,6 +268,19 @@ def is_copy(tensor: Tensor, leaf: Tensor) -> bool:
     while node is not end and node is not None and node.name() in COPIES:
         ((node, _),) = read_attribute(node, "next_functions")
     return node is end
+
+
+def read_axis_move(out: Tensor) -> tuple[str, list[Any]]:
+    """The name of the node that made a tensor, and what it saved of how it moved axes; ("", []) if it moved none."""
+    name = "" if out.grad_fn is None else str(out.grad_fn.name())
+    if name not in MOVED_AXES:
+        return "", []
+    return name, [read_attribute(out.grad_fn, f"_saved_{attribute}") for attribute in MOVED_AXES[name]]
+
+
+def signed_number(number: int) -> int:
+    """A whole number that torch shows without its sign."""
+    return number if number < 2**63 else number - 2**64
 
 
 def leads_around(output: Tensor, leaf: Tensor, gates: Collection[Tensor]) -> bool:

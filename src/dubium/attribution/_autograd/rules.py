@@ -26,6 +26,7 @@ from dubium.attribution._autograd.nodes import (
     SLICE,
     BackwardNode,
     refuse_operation,
+    signed_number,
 )
 
 Rule = Callable[[Tensor], Sequence[Tensor]]
@@ -60,7 +61,7 @@ def reshape_rule(nodes: Sequence[BackwardNode]) -> Rule:
 def mean_rule(nodes: Sequence[BackwardNode]) -> Rule:
     shape = nodes[0].saved["self_sym_sizes"]
     dims = nodes[0].saved["dim"] or range(len(shape))
-    axes = [range(len(shape))[dim if dim < 2**63 else dim - 2**64] for dim in dims]  # negative ones come unsigned
+    axes = [range(len(shape))[signed_number(dim)] for dim in dims]
     kept = [1 if axis in axes else size for axis, size in enumerate(shape)]
     count = math.prod(shape) / math.prod(kept)
     return lambda gradient: [(gradient.reshape(*gradient.shape[:2], *kept) / count).expand(-1, -1, *shape)]

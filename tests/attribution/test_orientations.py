@@ -1,0 +1,219 @@
+"""Biases are placed where they act in the image: also in flipped and turned features, along rows, at tokens."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention
+
+import dubium
+from dubium.attribution import fullgrad
+
+
+class Before(nn.Module):
+    """A network behind a function of the image."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor], network: nn.Module) -> None:
+        super().__init__()
+        self.change, self.network = change, network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(self.change(x))
+
+
+class Flip(nn.Module):
+    """A flip as a layer of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flip(-1)
+
+
+class BothWays(nn.Module):
+    """A network's logits at an image and at its mirror image, as in test-time augmentation."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.network(x) + self.network(x.flip(3))
+
+
+class ChannelsLast(nn.Module):
+    """A dense layer at every pixel, channels last, of an image that is flipped or transposed there."""
+
+    def __init__(self, change: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.change, self.embed, self.mix = change, nn.Conv2d(2, 5, 1), nn.Linear(5, 5)
+        self.head = nn.Linear(5 * 36, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.mix(self.change(self.embed(x).permute(0, 2, 3, 1))).relu().flatten(1))
+
+
+def small_network(side: int = 6) -> nn.Sequential:
+    torch.manual_seed(0)
+    layers = [nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Flatten(), nn.Linear(4 * side * side, 3)).eval()
+
+
+def maps_of(network: nn.Module, x: Tensor) -> Tensor:
+    return fullgrad(network.eval(), x, lambda logits: logits, rescale="none")
+
+
+CHANGES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]] = {
+    "flip across": (lambda x: x.flip(3), lambda m: m.flip(-1)),
+    "flip down": (lambda x: x.flip(-2), lambda m: m.flip(-2)),
+    "layer that flips": (Flip(), lambda m: m.flip(-1)),
+    "transpose": (lambda x: x.transpose(2, 3), lambda m: m.mT),
+    "matrix transpose": (lambda x: x.mT, lambda m: m.mT),
+    "permutation": (lambda x: x.permute(0, 1, 3, 2), lambda m: m.mT),
+    "quarter turn": (lambda x: x.rot90(1, (2, 3)), lambda m: m.rot90(-1, (-2, -1))),
+    "quarter turn back": (lambda x: x.rot90(-1, (-2, -1)), lambda m: m.rot90(1, (-2, -1))),
+    "half turn": (lambda x: x.rot90(2, (2, 3)), lambda m: m.rot90(2, (-2, -1))),
+    "turn, flip, transpose": (lambda x: x.rot90(1, (2, 3)).flip(3).mT, lambda m: m.mT.flip(-1).rot90(-1, (-2, -1))),
+    "flip and back": (lambda x: x.flip(2).clone().flip(2), lambda m: m),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_maps_of_a_network_behind_a_flip_or_turn_are_its_own_flipped_or_turned_back(name: str) -> None:
+    change, back = CHANGES[name]
+    network, x = small_network(), torch.rand(2, 2, 6, 6)
+    expected = back(maps_of(network, change(x)))
+    assert not torch.allclose(expected, maps_of(network, change(x)), rtol=1e-2) or name == "flip and back"
+    torch.testing.assert_close(maps_of(Before(change, network), x), expected, rtol=1e-5, atol=1e-8)
+
+
+def test_the_default_method_is_right_behind_a_flip() -> None:
+    network, x = small_network(), torch.rand(1, 2, 6, 6)
+    mirrored = [Before(lambda x: x.flip(3), network).eval()] * 2
+    found = dubium.explain(mirrored, x, kinds="total").maps["total"]
+    expected = dubium.explain([network] * 2, x.flip(3), kinds="total").maps["total"].flip(2)
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
+
+
+def test_of_an_image_and_its_mirror_image_each_bias_is_placed_where_it_acts() -> None:
+    network, x = small_network(), torch.zeros(1, 2, 6, 6)  # no input term, in which both would meet
+    expected = maps_of(network, x) + maps_of(network, x).flip(3)
+    torch.testing.assert_close(maps_of(BothWays(network), x), expected, rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("change", "back"),
+    [
+        (lambda h: h.flip(1), lambda m: m.flip(2)),
+        (lambda h: h.flip(2), lambda m: m.flip(3)),
+        (lambda h: h.transpose(1, 2), lambda m: m.mT),
+    ],
+)
+def test_channels_that_come_last_are_turned_back_too(
+    change: Callable[[Tensor], Tensor], back: Callable[[Tensor], Tensor]
+) -> None:
+    torch.manual_seed(1)
+    moved = ChannelsLast(change)
+    plain = ChannelsLast(lambda h: h)
+    plain.load_state_dict(moved.state_dict())
+    nn.init.zeros_(moved.embed.bias)  # acts before the move: it lies upright
+    nn.init.zeros_(plain.embed.bias)
+    x = torch.zeros(2, 2, 6, 6)
+    torch.testing.assert_close(maps_of(moved, x), back(maps_of(plain, x)), rtol=1e-5, atol=1e-8)
+
+
+class AlongRows(nn.Module):
+    """Dense layers along the rows and columns of a feature map, whose biases act in one column and row alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(1, 3, 3, padding=1, bias=False), nn.Linear(3, 3, bias=False)
+        self.along_row, self.along_column = nn.Linear(6, 6), nn.Linear(6, 6)
+        for layer, index in ((self.along_row, 4), (self.along_column, 1)):
+            nn.init.zeros_(layer.bias).data[index] = 1
+            nn.init.eye_(layer.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.conv(x)
+        rows, columns = self.along_row(features), self.along_column(features.transpose(2, 3)).transpose(2, 3)
+        return self.head((rows + columns).mean((2, 3)))
+
+
+def test_a_dense_layer_along_rows_or_columns_is_placed_there() -> None:
+    torch.manual_seed(0)
+    found = maps_of(AlongRows(), torch.zeros(1, 1, 6, 6))[0, 0]
+    expected = torch.zeros(6, 6)
+    expected[:, 4] += 1
+    expected[1, :] += 1
+    torch.testing.assert_close(found / found.sum(), expected / expected.sum(), rtol=1e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize("make", [lambda: nn.Conv1d(16, 16, 1), lambda: nn.BatchNorm1d(16)], ids=["conv", "norm"])
+@pytest.mark.parametrize("width", [5, 16])
+def test_a_bias_for_each_token_is_placed_at_that_token(make: Callable[[], nn.Module], width: int) -> None:
+    class Mixer(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.mix = nn.Conv2d(1, width, 1, bias=False), make()
+            self.head = nn.Linear(width, 3, bias=False)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.mix(self.embed(x).flatten(2).transpose(1, 2)).mean(1))
+
+    torch.manual_seed(0)
+    network = Mixer()
+    with torch.no_grad():
+        network.mix.bias.copy_(torch.arange(16.0))
+    found = maps_of(network, torch.zeros(2, 1, 4, 4))[:, 0]
+    expected = (torch.arange(16.0) / 120).view(4, 4).expand(2, 4, 4)
+    torch.testing.assert_close(found / found.sum((1, 2), keepdim=True), expected, rtol=1e-5, atol=1e-8)
+    dubium.explain([Mixer().eval(), Mixer().eval()], torch.rand(2, 1, 4, 4))
+
+
+def test_the_output_of_attention_with_one_query_has_no_place() -> None:
+    class ClassAttention(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.query = nn.Conv2d(1, 32, 4, 4, bias=False), nn.Parameter(torch.randn(1, 2, 1, 16))
+            self.keys_values, self.head = nn.Linear(32, 64, bias=False), nn.Linear(32, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            tokens = self.embed(x).flatten(2).transpose(1, 2)
+            keys, values = self.keys_values(tokens).view(len(x), -1, 2, 2, 16).permute(2, 0, 3, 1, 4)
+            query = self.query.expand(len(x), -1, -1, -1)
+            return self.head(scaled_dot_product_attention(query, keys, values).transpose(1, 2).flatten(1))
+
+    torch.manual_seed(0)
+    network, x = ClassAttention().eval(), torch.rand(1, 1, 16, 16)
+    leaf = x.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(network(leaf)[0, 0], leaf)
+    torch.testing.assert_close(maps_of(network, x)[0, 0], (x * gradient).abs()[0, 0], rtol=1e-4, atol=1e-9)
+
+
+def test_tokens_in_reverse_order_have_no_place() -> None:
+    class Backwards(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.mix, self.head = nn.Conv2d(1, 6, 1, bias=False), nn.Linear(6, 6), nn.Linear(6, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head(self.mix(self.embed(x).flatten(2).transpose(1, 2).flip(1)).mean(1))
+
+    torch.manual_seed(0)
+    assert maps_of(Backwards(), torch.zeros(1, 1, 4, 4)).abs().max() == 0
+
+
+def test_a_map_does_not_depend_on_how_large_the_numbers_of_its_neighbours_are() -> None:
+    class Shifted(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(1, 4, 3, padding=1, bias=False), nn.Linear(4, 3, bias=False)
+            self.shift = nn.Parameter(3e-4 * torch.randn(1, 4, 8, 8))
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.head((self.conv(x) + self.shift).relu().mean((2, 3)))
+
+    torch.manual_seed(0)
+    networks, x = [Shifted().eval(), Shifted().eval()], torch.rand(1, 1, 8, 8)
+    alone = dubium.explain(networks, x, kinds="total").maps["total"][0]
+    beside = dubium.explain(networks, torch.cat([x, 1000 * torch.rand_like(x)]), kinds="total").maps["total"][0]
+    torch.testing.assert_close(beside, alone, rtol=1e-5, atol=1e-8)
