@@ -336,3 +336,8 @@ def test_mitigate_answers_the_usual_slips(networks, x, unchecked):
         dubium.mitigate(network, maps, x, [0.5, 1.0, 2.0, 0.0], recipe=recipe)
     with pytest.raises(OutputError, match="puts out a dict"):
         dubium.mitigate(Wrapped(network), maps, x, labels, recipe=recipe)
+
+
+def test_an_array_where_a_word_belongs_is_refused_in_words(networks, x):
+    with pytest.raises(UnknownNameError, match="output that UA-Backprop explains"):
+        dubium.explain(networks, x, of=np.array([1, 2]))

@@ -177,7 +177,7 @@ def check_kinds(kinds: object) -> tuple[Kind, ...]:
         [kinds] if isinstance(kinds, str) else list(kinds) if isinstance(kinds, Iterable) else [kinds]
     )
     for kind in chosen:
-        if kind not in KINDS:
+        if not isinstance(kind, str) or kind not in KINDS:
             raise UnknownNameError(unknown_name_text("kind of uncertainty", kind, KINDS))
     if not chosen:
         raise OptionError(f"kinds is empty; give at least one of {', '.join(KINDS)}.")

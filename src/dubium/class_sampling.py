@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 TOLERANCE = 0.25  # of `classes="auto"`: the relative L1 error aimed at
-SAFETY_FACTOR = 1.2  # two maps differ by at most 2 in L1: a small pilot may reach that, and underestimate the error
+SAFETY_FACTOR = 1.2  # the L1 distance of two maps ends at 2, so that a small pilot may underestimate the error
 PILOT = 5  # classes in each of the two draws that `classes="auto"` compares
 ALWAYS_ALL = 4 * PILOT  # so few classes are all traced by `classes="auto"`: comparing draws would not pay
 TINY = 1e-300

@@ -48,7 +48,7 @@ BILINEAR_FUNCTIONS = frozenset(
 )
 """Functions without a bias if one of their two factors depends on the image, and nothing is added."""
 
-BIAS_FREE_OPERATIONS = frozenset(
+NO_IMPLICIT_BIAS = frozenset(
     (
         "convolution relu relu_ native_batch_norm max_pool2d_with_indices avg_pool2d _adaptive_avg_pool2d mean sum add "
         "add_ addmm mm clone copy_ _to_copy cat stack constant_pad_nd upsample_bilinear2d empty empty_like"

@@ -25,7 +25,7 @@ KEPT_DIVISOR = 4  # a quarter of the memory is for graphs of forward passes that
 FEW_IMAGES = 8  # with ten classes they make about FAST_ROWS rows
 UNMEASURED_DIVISOR = 64  # if FIRST_PASS_FACTOR times their bytes is below a 64th of the memory, they are not measured
 FORWARD_IMAGES = 64  # in a forward pass without a graph
-IMAGE_BYTES_FACTOR = 128  # a pass of one image holds at most so many times the image's bytes: wide layers hold 40 times
+IMAGE_BYTES_FACTOR = 128  # assumed bound of what a pass of one image holds, over its bytes; the widest measured: 40
 FIRST_PASS_FACTOR = 2 * IMAGE_BYTES_FACTOR  # with a graph, as the checks of a first pass keep it
 TOGETHER_ROWS = 200  # (networks x images x classes): more rows do better network by network
 NEGLIGIBLE = 16 * 2**20  # bytes; what needs less is never refused: a smaller limit makes chunks smaller
@@ -157,7 +157,7 @@ def check_memory_of_one_image(network: nn.Module, x: Images, memory: int, needed
 
 def gradient_bytes(outputs: OutputSizes) -> int:
     """Of the gradients at one image: all outputs stay for them."""
-    widest = max(BACKWARD_PEAK_FACTOR * max(outputs.sizes), IMPLICIT_PEAK_FACTOR * outputs.widest_with_bias)
+    widest = max(BACKWARD_PEAK_FACTOR * max(outputs.sizes), IMPLICIT_PEAK_FACTOR * outputs.widest_implicit)
     return sum(outputs.sizes) + widest
 
 

@@ -28,15 +28,15 @@ MEASURED_LOGITS = 3  # of the first image; each costs every explanation time
 
 
 def warn_if_incomplete(
-    networks: Posterior, watched_node_names: Mapping[int, Collection[str]], x: Images, memory: int
+    networks: Posterior, node_names_to_measure: Mapping[int, Collection[str]], x: Images, memory: int
 ) -> None:
     """One warning if FullGrad misses some of the logits of the first image, in a network that has other nodes than
     `COMPLETE_NODES`.
 
     Args:
-        watched_node_names: names of autograd's nodes, by the index of the network; of networks with code of their own.
+        node_names_to_measure: of autograd, by the index of the network; of networks with code of their own.
     """
-    others = {index for index, names in watched_node_names.items() if not COMPLETE_NODES.issuperset(names)}
+    others = {index for index, names in node_names_to_measure.items() if not COMPLETE_NODES.issuperset(names)}
     for index, network in enumerate(networks if others and len(x) else ()):
         if index not in others:
             continue

@@ -147,8 +147,8 @@ class Backward:
                 if not edges:
                     continue
                 at_inputs = node_gradients(nodes, input_infos, gradients) if rule is None else rule(gradients[0])
-                for (_, made_by, output_nr), info, gradient in zip(edges, input_infos, at_inputs, strict=True):
-                    at_outputs = gradients_by_node[made_by]
+                for (_, input_node, output_nr), info, gradient in zip(edges, input_infos, at_inputs, strict=True):
+                    at_outputs = gradients_by_node[input_node]
                     if gradient.shape[2:] != info.shape:  # the node had broadcast its input
                         gradient = sum_to_shape(gradient, info.shape)
                     gradient = gradient.real if gradient.is_complex() and not info.dtype.is_complex else gradient
@@ -199,7 +199,7 @@ def call_node(node: BackwardNode, input_infos: Sequence[OutputInfo], gradients: 
     else:
         returned = node.autograd_node(*[gradients.get(nr) for nr in range(len(node.outputs))])
     returned = returned if isinstance(returned, tuple) else (returned,)
-    at_inputs = [returned[place] for place in node.returned_places]
+    at_inputs = [returned[index] for index in node.returned_indices]
     return [
         info.zeros() if gradient is None else gradient for gradient, info in zip(at_inputs, input_infos, strict=True)
     ]

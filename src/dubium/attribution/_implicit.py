@@ -30,7 +30,7 @@ class DependentCall:
         self, function: Any, args: Any, kwargs: Any, dependent: Sequence[Tensor], *, returns_nothing: bool
     ) -> None:
         self.function, self.args, self.kwargs = function, args, kwargs
-        self.places = {id(value): place for place, value in enumerate(dependent)}
+        self.indices = {id(value): index for index, value in enumerate(dependent)}
         self.returns_nothing = returns_nothing
 
     def flat_outputs(self, *values: Tensor) -> tuple[Tensor, ...]:
@@ -42,9 +42,9 @@ class DependentCall:
 
     def arguments(self, values: Sequence[Tensor]) -> Any:
         """All arguments, positional and by name, with other values of those that depend on the image."""
-        places = self.places
+        indices = self.indices
         return map_tensors(
-            (self.args, self.kwargs), lambda each: values[places[id(each)]] if id(each) in places else each
+            (self.args, self.kwargs), lambda each: values[indices[id(each)]] if id(each) in indices else each
         )
 
     def output(self, values: Sequence[Tensor]) -> Any:
@@ -166,7 +166,7 @@ class InputOutputTerms:
 
     def __init__(self, dependent: Sequence[Tensor]) -> None:
         self.ones = torch.ones_like(dependent[0]).requires_grad_() if len(dependent) == 1 else None
-        # copies before and after: the function may overwrite what it is given, and the caller what that is a copy of
+        # two copies: the function may overwrite the second, and the caller the original
         self.inputs = [value.clone() if self.ones is None else value.clone() * self.ones for value in dependent]
         self.copies = [value.clone() for value in self.inputs]
         self.versions = [value._version for value in self.copies]
@@ -183,8 +183,8 @@ class InputOutputTerms:
             out = map_tensors(out, lambda value: value / ones if value is outputs[0] else value)
             return out, [(ones, -torch.ones_like(ones))]
         out = separate_outputs(out)
-        ends = [(value, value.detach()) for value in flatten_tensors(out) if value.requires_grad]
-        return out, [*((value, -value.detach()) for value in self.inputs), *ends]
+        output_terms = [(value, value.detach()) for value in flatten_tensors(out) if value.requires_grad]
+        return out, [*((value, -value.detach()) for value in self.inputs), *output_terms]
 
 
 BOOKKEEPING = frozenset(vars(nn.Module()))
@@ -198,7 +198,7 @@ def layer_state(layer: nn.Module) -> dict[str, Any]:
 
 
 def forward_of_copy(layer: nn.Module, parameters: dict[str, Any], state: dict[str, Any], args: Any, kwargs: Any) -> Any:
-    """What the forward of the same layer, without hooks, returns and keeps, if it has another state.
+    """Run the forward of a copy of a layer, with this state and no hooks: its output, and the tensors that it keeps.
 
     Kept tensors that do not depend on the image are returned empty.
     """
@@ -211,8 +211,7 @@ def forward_of_copy(layer: nn.Module, parameters: dict[str, Any], state: dict[st
 
 
 def clone_or_dual(value: Tensor) -> Tensor:
-    """A copy of a tensor that is no parameter; of a parameter that is a vector, a dual with a tangent of zeros; other
-    parameters as they are.
+    """A copy if it is no parameter; a dual with a tangent of zeros if it is one with one axis; any other as it is.
 
     Vectors are biases of recurrent layers. Their tangent is for speed alone: where one is missing, each addition calls
     into Python.
@@ -240,8 +239,8 @@ class ImplicitBiases:
             values = [value.detach() for value in dependent]
             self.pending[layer] = implicit_biases(call.flat_outputs, values) if dependent else []
         except NoForwardModeError:
-            self.pending[layer] = ends = InputOutputTerms(dependent)
-            (layer._parameters, state, args, kwargs), _ = call.arguments(ends.copies)
+            self.pending[layer] = both_ends = InputOutputTerms(dependent)
+            (layer._parameters, state, args, kwargs), _ = call.arguments(both_ends.copies)
             vars(layer).update(state)
             return args, kwargs
         return None

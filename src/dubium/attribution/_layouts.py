@@ -10,13 +10,11 @@ from dubium.attribution._autograd.nodes import read_axis_move
 from dubium.attribution._orientations import UPRIGHT, Orientation, interpret_axis_move
 
 PERMUTING = frozenset(["permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims"])
-NO_FEATURE_MAP = frozenset(
-    [
-        *("view", "reshape", "unflatten", "flatten", "expand", "unsqueeze", "squeeze", "__getitem__", "chunk", "split"),
-        *("matmul", "bmm", "einsum", "scaled_dot_product_attention", "softmax", "dropout"),
-    ]
+RESHAPING = frozenset(
+    ["view", "reshape", "unflatten", "flatten", "expand", "unsqueeze", "squeeze", "__getitem__", "chunk", "split"]
 )
 PRODUCTS = frozenset(["matmul", "bmm", "einsum"])
+SIZE_NOT_NOTED = RESHAPING | PRODUCTS | {"scaled_dot_product_attention", "softmax", "dropout"}
 DENSE_LAYER, CHANNEL_LAYER = "linear", "layer of channels"
 CHANNELS_FIRST_ALWAYS = frozenset([CHANNEL_LAYER, "conv2d", "batch_norm", "group_norm", "instance_norm"])
 SHORTCUT_OPERATIONS = frozenset(["relu", "relu_", "add", "add_"])
@@ -61,7 +59,7 @@ class LayoutTracker:
     feature_map: Tensor | None = None  # (B, C, h, w), the latest of a convolution or of what follows one
     channels_last: TensorSet = field(default_factory=TensorSet)  # (B, h, w, C)
     tokens_last: TensorSet = field(default_factory=TensorSet)  # (B, D, N), which may look like (B, N, D)
-    tokens_first: TensorSet = field(default_factory=TensorSet)  # (B, N, D) that were made of such
+    tokens_first: TensorSet = field(default_factory=TensorSet)  # (B, N, D) made of those of `tokens_last`
     attention: TensorSet = field(default_factory=TensorSet)  # matrices of queries and keys, (B, heads, N, N)
     batch_moved: TensorSet = field(default_factory=TensorSet)  # with a first axis that is not the batch: (N, B, D)
     orientations: dict[int, tuple[Tensor, Orientation | None]] = field(default_factory=dict)  # by identity, as above;
@@ -148,7 +146,7 @@ class LayoutTracker:
         given = next((value for value in inputs if isinstance(value, Tensor) and value.ndim == 4), None)
         if out.ndim == 4 and given is not None:
             self._follow_merged(name, given, out)
-            if out.shape[0] == self.image_count and name not in NO_FEATURE_MAP:
+            if out.shape[0] == self.image_count and name not in SIZE_NOT_NOTED:
                 self._follow_feature_map(name, given, out)
 
     def _is_next_feature_map(self, name: str, inputs: Sequence[Any], out: Any) -> bool:
@@ -209,7 +207,7 @@ class LayoutTracker:
     def _follow_merged(self, name: str, given: Tensor, out: Tensor) -> None:
         """Note a batch that was reshaped to one image of all images' channels, and what is made of it."""
         if out.shape[0] == 1 < self.image_count and out.shape[1] % self.image_count == 0:
-            merges = name in NO_FEATURE_MAP and len(given) == self.image_count and out.numel() == given.numel()
+            merges = name in RESHAPING and len(given) == self.image_count and out.numel() == given.numel()
             if merges or given in self.merged:
                 self.merged.add(out)
 
@@ -244,10 +242,10 @@ class LayoutTracker:
             before = given[0]
             is_moved = any(value in self.batch_moved for value in given)
             if is_permutation(name, before, out):
-                if before.stride(0) != out.stride(0):  # away from the first axis, if it was there; or back
+                if before.stride(0) != out.stride(0):  # the batch has moved: away from the first axis, or back to it
                     is_moved = len(before) == self.image_count and not is_moved
             elif out.ndim < before.ndim or (out is not outputs and out.shape != before.shape):
-                is_moved = False  # an element of the first axis; the weights of an attention
+                is_moved = False  # one element of the first axis, or an attention's second output, its weights
             if is_moved:
                 self.batch_moved.add(out)
 

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from dubium.attribution._bias_free import BIAS_FREE_OPERATIONS
+from dubium.attribution._bias_free import NO_IMPLICIT_BIAS
 from dubium.posteriors.functional_dropout import IS_FINDING_SITES
 from dubium.types import Images
 
@@ -42,7 +42,7 @@ class OutputSizes(TorchDispatchMode):
     def __init__(self, image: Float[Tensor, "B ..."], check: "Callable[[OutputSizes], None]") -> None:
         super().__init__()
         self.sizes = [image.nbytes]
-        self.widest_with_bias = 0  # largest output of an operation that may have an implicit bias
+        self.widest_implicit = 0  # largest output of an operation that may have an implicit bias
         self.check = check
 
     def __torch_dispatch__(self, func: Any, _types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -50,11 +50,11 @@ class OutputSizes(TorchDispatchMode):
         if IS_FINDING_SITES.get():
             return out
         given = {value.untyped_storage()._cdata for value in dense_tensors(args)}
-        has_bias = getattr(func, "overloadpacket", func).__name__ not in BIAS_FREE_OPERATIONS
+        may_be_implicit = getattr(func, "overloadpacket", func).__name__ not in NO_IMPLICIT_BIAS
         for value in dense_tensors(out):
             if value.untyped_storage()._cdata not in given:
-                self.sizes += [value.nbytes] * (2 if has_bias else 1)
-                self.widest_with_bias = max(self.widest_with_bias, value.nbytes * has_bias)
+                self.sizes += [value.nbytes] * (2 if may_be_implicit else 1)
+                self.widest_implicit = max(self.widest_implicit, value.nbytes * may_be_implicit)
         self.check(self)
         return out
 

@@ -28,7 +28,7 @@ from dubium.attribution._implicit import (
 )
 
 GRADIENTS = frozenset([torch.autograd.grad, torch.autograd.backward, Tensor.backward])
-"""Functions that walk a graph: with copies of their arguments there would be none to walk."""
+"""Functions that walk a graph: they need the tensors themselves, since copies have none."""
 
 
 class OperationRecorder(TorchFunctionMode):
@@ -73,7 +73,7 @@ class OperationRecorder(TorchFunctionMode):
                 self.__exit__(None, None, None)
 
     def resume(self, *_hooked: Any) -> None:
-        """A hook after it, also after an error inside; an error before `pause` is not counted twice."""
+        """A hook after it, also after an error inside; it does nothing where `pause` never ran."""
         if self.depth:
             self.depth -= 1
             if self.depth == 0 and self.is_off:
@@ -120,13 +120,13 @@ class OperationRecorder(TorchFunctionMode):
 
     def record_both_ends(self, call: DependentCall, dependent: Sequence[Tensor]) -> Any:
         """Call a function that has no forward mode, and record the bias terms at its inputs and outputs."""
-        ends = InputOutputTerms(dependent)
-        out, terms = ends.terms(call.output(ends.copies))
+        both_ends = InputOutputTerms(dependent)
+        out, terms = both_ends.terms(call.output(both_ends.copies))
         for value, bias in terms:
-            self.follow("clone", dependent if value is ends.ones else (), value)
+            self.follow("clone", dependent if value is both_ends.ones else (), value)
             self.record(value, bias)
-        for i in ends.overwritten():
-            dependent[i].copy_(ends.copies[i])
+        for i in both_ends.overwritten():
+            dependent[i].copy_(both_ends.copies[i])
         return out
 
     def record_hidden(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

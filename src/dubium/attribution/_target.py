@@ -28,7 +28,7 @@ class LogitTarget:
         return isinstance(self.classes, Tensor) and self.classes.ndim == 2
 
     def for_images(self, images: slice | Tensor) -> "LogitTarget":
-        """The target of some of the images; a single image's classes, (T,), also fit a batch of its copies."""
+        """The target of some images; of one image its classes are (T,), so that they also fit a batch of its copies."""
         if not (isinstance(self.classes, Tensor) and self.differs_by_image):
             return self
         rows = self.classes[images]

@@ -51,7 +51,7 @@ def blur_path(
     Returns:
         Maps of what raises each target, and among the extras as "signed" those that also say what lowers it.
     """
-    if net != 0:
+    if not (isinstance(net, int | float) and net == 0):
         check_number("net", net, most=MOST_NET)
     if isinstance(target, UncertaintyTarget):
         followed_kinds = tuple(kind for kind in PARTS_OF_TOTAL if kind in target.kinds or "total" in target.kinds)
@@ -65,14 +65,14 @@ def blur_path(
 def blur_credits(network: nn.Module, x: Images, target: Target, passes: int, context: Context) -> BlurCredits:
     """E_sigma of every blur and target."""
     check_number("passes", passes, most=MOST_STEPS, whole=True)
-    blur_index, place, weight = path_points(passes, x)
+    blur_index, fraction, weight = path_points(passes, x)
 
     def points(
         image_slice: slice, step_numbers: Int[Tensor, " n"]
     ) -> tuple[Float[Tensor, "n b C H W"], Float[Tensor, "n b C H W"]]:
         images = x[image_slice]
         detail = (images - blurred_copies(images))[blur_index[step_numbers]]  # what each point's blur takes
-        return images - (1 - place[step_numbers]).view(-1, 1, 1, 1, 1) * detail, detail
+        return images - (1 - fraction[step_numbers]).view(-1, 1, 1, 1, 1) * detail, detail
 
     def credit(
         gradients: Float[Tensor, "n b T C H W"], detail: Float[Tensor, "n b C H W"], step_numbers: Int[Tensor, " n"]
@@ -87,7 +87,7 @@ def blur_credits(network: nn.Module, x: Images, target: Target, passes: int, con
 def path_points(
     passes: int, x: Images
 ) -> tuple[Int[Tensor, " passes"], Float[Tensor, " passes"], Float[Tensor, " passes"]]:
-    """For each point: the index of its blur, its place on that line from 0 (blurred) to 1 (x), and its weight.
+    """For each point: the index of its blur, how far on that line it is, from 0 (blurred) to 1 (x), and its weight.
 
     Points are the midpoints of equal parts of their line.
     """

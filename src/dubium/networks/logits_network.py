@@ -70,9 +70,8 @@ class FirstPassChecks:
     checked: set[int] = field(default_factory=set)  # indices of networks that have had theirs
     returns_logits: set[int] = field(default_factory=set)  # indices of networks whose output is the logits already
     structures: set[tuple[object, ...]] = field(default_factory=set)  # module classes of networks that were compared
-    watched_node_names: dict[int, set[str]] = field(
-        default_factory=dict
-    )  # of autograd, by network; one a structure, with custom code
+    # names of autograd's nodes, by the network's index: of the first network of each structure, if it has custom code
+    node_names_to_measure: dict[int, set[str]] = field(default_factory=dict)
 
 
 class LogitsNetwork(nn.Module):
@@ -190,7 +189,7 @@ class LogitsNetwork(nn.Module):
                 warn_of_cut(self.network, images.requires_grad_(), self.index)
             names = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
             sees_all = not watch.unseen_layers and watch.has_seen([logits]) and not has_custom_layers(self.network)
-            self.first_checks.watched_node_names[self.index] = names if sees_all else {*names, UNSEEN}
+            self.first_checks.node_names_to_measure[self.index] = names if sees_all else {*names, UNSEEN}
         self.first_checks.structures.add(structure)
         self.first_checks.checked.add(self.index)
         return logits

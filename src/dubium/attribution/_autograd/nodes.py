@@ -145,14 +145,14 @@ class BackwardNode:
     shape: tuple[int, ...]  # of the first output
     edges: list[Edge]
     input_numbers: list[int]  # of the edges
-    returned_places: list[int]  # of each edge, its place in what the node's backward returns
+    returned_indices: list[int]  # of each edge, its index in what the node's backward returns
     saved: dict[str, Any]  # what `SAVED` names
     is_readable: bool  # whether torch shows all of that
     is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
     output_nodes: list["BackwardNode"] = field(default_factory=list)  # that used its output in the forward pass
     input_nodes: list["BackwardNode"] = field(default_factory=list)  # that made its inputs there, one for each edge
     is_fusable: bool = False  # one output node, and no gradient is wanted here: rules may be fused across it
-    # what the rule of its output node, which is made first, tells the rule of this one:
+    # set by the rule factory of its output node, which runs before that of this one:
     is_fused: bool = False  # the output node's rule does the work of this one too
     may_overwrite: bool = False  # the gradient that the output node's rule gives is a new tensor, read nowhere else
     folded_norm: "BackwardNode | None" = None  # a BatchNorm that leaves its factors to this convolution
@@ -190,7 +190,7 @@ def read_node(node: Node, edges: list[Edge]) -> BackwardNode:
     name, is_python = str(node.name()), not callable(node)
     # the inputs of a backward node are the outputs of its operation
     outputs = [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in node._input_metadata]
-    returned_places = [tensor_argument(node, edge.input) if is_python else edge.input for edge in edges]
+    returned_indices = [tensor_argument(node, edge.input) if is_python else edge.input for edge in edges]
     saved, is_readable = dict[str, Any](), True
     try:
         for attribute in SAVED.get(name, ()) if edges else ():
@@ -199,7 +199,7 @@ def read_node(node: Node, edges: list[Edge]) -> BackwardNode:
         is_readable = False
     numbers = [edge.input for edge in edges]
     return BackwardNode(
-        node, name, outputs, outputs[0].shape, edges, numbers, returned_places, saved, is_readable, is_python
+        node, name, outputs, outputs[0].shape, edges, numbers, returned_indices, saved, is_readable, is_python
     )
 
 

@@ -1,8 +1,8 @@
 """Rules for the commonest nodes: from the gradient at a node's output to those at its inputs, for all targets at once.
 
 A rule factory takes the same node of S graphs, of networks of one architecture, and returns a function, the rule; or
-None: autograd then does that node. Gradients are (T, S, *shape of the output); features keep their channels last, those
-of all networks side by side: the layout in which oneDNN convolves fastest, with one group of channels for each network.
+None: autograd then does that node. Gradients are (T, S, *shape of the output); in memory, features are
+(T * B, H, W, S * C): the layout in which oneDNN convolves fastest, with one group of channels for each network.
 """
 
 import math
