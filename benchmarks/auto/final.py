@@ -42,11 +42,11 @@ SIZES: dict[str, dict[str, object]] = {
 }
 CUTS: dict[str, dict[str, dict[str, object]]] = {
     "mnist": {"removal": {"images": 40}},
-    "cifar-10": {"removal": {"images": 30, "remove": ("mean", "linear")}},
+    "cifar-10": {"removal": {"images": 40}},
     "cifar-100": {
         "sanity": {"images": 40, "candidates": 2000},
         "blurring": {"images": 100, "candidates": 2000, "fractions": (0.02,), "step": 1.0},
-        "removal": {"images": 40, "candidates": 2000, "remove": ("mean", "linear")},
+        "removal": {"images": 40, "candidates": 2000},
     },
 }
 FEWER: dict[tuple[str, str], tuple[str, ...]] = {("cifar-10", "removal"): METHODS[:5]}  # by dataset and protocol
