@@ -70,6 +70,19 @@ class Normalise(nn.Module):
         return (-self.mean / self.std).flatten().expand(x.shape[1])
 
 
+def refuse_second_normalisation(network: nn.Module) -> None:
+    """Refuse a mean and a std for a network that standardises its images already: it would do so twice."""
+    found = next((layer for layer in network.modules() if isinstance(layer, Normalise)), None)
+    if found is not None:
+        mean, std = (
+            ",".join(f"{value:.6g}" for value in values.flatten().tolist()) for values in (found.mean, found.std)
+        )
+        raise OptionError(
+            f"The networks standardise images themselves, with mean {mean} and std {std}, and would do so twice. Leave "
+            "out --mean and --std (mean= and std= in Python)."
+        )
+
+
 def _channels(name: str, value: Any) -> list[float]:
     try:
         values = torch.as_tensor(value, dtype=torch.float64, device="cpu")

@@ -10,7 +10,7 @@ from torch import nn
 from dubium.data.samples import GIVEN
 from dubium.errors import OptionError, PosteriorTypeError
 from dubium.models import Normalized
-from dubium.models.normalized import Normalise
+from dubium.models.normalized import Normalise, refuse_second_normalisation
 from dubium.posteriors import Record, as_posterior, load_weights
 from dubium.posteriors.files.architecture import arguments_hint, import_path
 from dubium.posteriors.files.load import load_with_record
@@ -68,6 +68,8 @@ def normalize_inputs(posterior: Posterior, named: Mapping[str, Any]) -> Posterio
         if any(isinstance(layer, Normalise) for layer in next(iter(posterior)).modules()):
             return posterior
         mean, std = config["mean"], config["std"]
+    if mean is not None or std is not None:
+        refuse_second_normalisation(next(iter(posterior)))
     if (mean is None) != (std is None):
         raise OptionError(f"mean is {mean} and std is {std}; give both, or neither.")
     if mean is None or std is None:

@@ -16,6 +16,7 @@ from dubium.checks import list_some, warn_user
 from dubium.errors import FileFormatError, OptionError, PosteriorError
 from dubium.models import Normalized
 from dubium.models.architectures import misfits
+from dubium.models.normalized import refuse_second_normalisation
 from dubium.posteriors.files.architecture import Architecture, build_network
 from dubium.posteriors.files.record import FILE
 from dubium.reading import open_archive, read_regular_file
@@ -74,6 +75,7 @@ def load_weights(
     networks = [network_with(a, read_tensors(path), path) for a, path in zip(architectures, paths, strict=True)]
     if mean is None or std is None:
         return networks
+    refuse_second_normalisation(networks[0])
     found = [Normalized(network, mean, std).eval() for network in networks]
     if float(found[0].mean.max()) > 1:
         warn_user(

@@ -1,0 +1,86 @@
+"""Mistakes that once passed without a word, or ended in the words of another library."""
+
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+import dubium
+from dubium.cli import app
+from dubium.errors import OptionError
+from dubium.models import Normalized
+
+CODE = """
+from torch import nn
+
+def network():
+    return nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8, 3))
+"""
+OWN = "quiet:network@a.pt,b.pt"
+SMOKE = {"evaluate blurring": ("--methods", "grad", "--scale", "smoke", "--images", "2", "--step", "10")}
+
+
+@pytest.fixture
+def networks():
+    torch.manual_seed(0)
+    space = {}
+    exec(CODE, space)
+    return [space["network"]().eval() for _ in range(2)]
+
+
+@pytest.fixture
+def x():
+    return torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, networks):
+    """Code, weights, and wide photos of three classes."""
+    (tmp_path / "quiet.py").write_text(CODE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "quiet", raising=False)
+    for name, network in zip("ab", networks, strict=True):
+        torch.save(network.state_dict(), f"{name}.pt")
+    rng = np.random.default_rng(0)
+    for name in ("cat", "dog", "emu"):
+        (tmp_path / "photos" / name).mkdir(parents=True)
+        for number in range(10):
+            image = Image.fromarray(rng.integers(0, 256, (12, 16, 3), np.uint8))
+            image.save(tmp_path / "photos" / name / f"{number}.png")
+    return tmp_path
+
+
+def say(*words, code=0):
+    done = CliRunner().invoke(app, [*map(str, words)])
+    assert done.exit_code == code, done.output
+    return " ".join(done.output.split())
+
+
+TWICE = (
+    "The networks standardise images themselves, with mean 0.5,0.25,0.5 and std 0.25,0.25,0.125, and would do so "
+    "twice. Leave out --mean and --std (mean= and std= in Python)."
+)
+
+
+@pytest.mark.parametrize("command", ["uncertainty", "explain", "compare", "evaluate blurring"])
+def test_networks_that_standardise_images_are_not_told_to_do_so_again(command, here, networks):
+    own = [Normalized(network, (0.5, 0.25, 0.5), (0.25, 0.25, 0.125)).eval() for network in networks]
+    dubium.save_posterior(own, "saved", input_shape=(3, 12, 16))
+    run = ["quiet:network@saved"] * (2 if command == "compare" else 1)
+    images = ("--dataset", "photos") if command == "evaluate blurring" else ("--images", "photos")
+    out = () if command == "uncertainty" else ("--out", "out")
+    for given in (("--mean", ".5", "--std", ".25"), ("--mean", ".5")):
+        assert TWICE in say(*command.split(), *run, *images, *given, *out, code=2)
+    assert TWICE not in say(*command.split(), *run, *images, *out, *SMOKE.get(command, ()))
+
+
+def test_weights_of_networks_that_standardise_images_take_no_other_mean(here, networks):
+    own = Normalized(networks[0], (0.5, 0.25, 0.5), (0.25, 0.25, 0.125))
+    torch.save(own.state_dict(), "own.pt")
+    with pytest.raises(OptionError) as refused:
+        dubium.load_weights(own, ["own.pt"], mean=0.5, std=0.25)
+    assert str(refused.value) == TWICE
