@@ -1,5 +1,6 @@
 """Mistakes that once passed without a word, or ended in the words of another library."""
 
+import json
 import sys
 
 import numpy as np
@@ -84,3 +85,21 @@ def test_weights_of_networks_that_standardise_images_take_no_other_mean(here, ne
     with pytest.raises(OptionError) as refused:
         dubium.load_weights(own, ["own.pt"], mean=0.5, std=0.25)
     assert str(refused.value) == TWICE
+
+
+def test_causes_trains_its_networks_on_images_that_are_not_square(here):
+    words = ("evaluate", "causes", "--dataset", "photos", "--methods", "grad", "--scale", "smoke", "--out", "causes")
+    assert say(*words, "--estimate").startswith("2 networks to train on 24 images")
+    say(*words)
+    found = json.loads((here / "causes" / "summary.json").read_text())
+    assert found["settings"]["data"]["shape"] == [3, 12, 16]
+    images = torch.rand(30, 3, 12, 16, generator=torch.Generator().manual_seed(0))
+    found = dubium.evaluate(None, (images, torch.arange(30) % 3), ["grad"], "causes", scale="smoke")
+    assert "grad" in found["results"]
+
+
+def test_all_protocols_take_images_that_are_not_square(here):
+    named = ("evaluate", "all", OWN, "--dataset", "photos", "--methods", "grad", "--scale", "smoke", "--out", "all")
+    say(*named, "--protocols", "anomaly,causes")
+    found = json.loads((here / "all" / "overview.json").read_text())
+    assert {*found["images"]} == {"anomaly", "causes"}

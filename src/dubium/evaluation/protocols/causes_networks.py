@@ -23,12 +23,12 @@ class MaxBranchCNN(nn.Module):
     The maximum says whether a small thing is there at all, wherever it is; the dense branch alone hardly learns that.
     """
 
-    def __init__(self, channels: int, size: int, classes: int) -> None:
+    def __init__(self, channels: int, height: int, width: int, classes: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, FILTERS, 5, padding=2)
         self.conv2 = nn.Conv2d(FILTERS, 2 * FILTERS, 3, padding=1)
         self.conv3 = nn.Conv2d(2 * FILTERS, 2 * FILTERS, 3, padding=1)
-        self.dense = nn.Linear(2 * FILTERS * (size // 4) ** 2, UNITS)
+        self.dense = nn.Linear(2 * FILTERS * (height // 4) * (width // 4), UNITS)
         self.output = nn.Linear(UNITS + 2 * FILTERS, classes)
         self.pool, self.maximum = nn.MaxPool2d(2), nn.AdaptiveMaxPool2d(1)
         self.relu, self.flatten = nn.ReLU(), nn.Flatten()
@@ -79,7 +79,7 @@ def _train_cause_network(
 def new_cause_network(data: Dataset, seed: int) -> nn.Module:
     """A network that has not been trained yet, for images and labels like these."""
     with temporary_seed(seed):
-        return MaxBranchCNN(data.shape[0], min(data.shape[1:]), class_count(data))
+        return MaxBranchCNN(*data.shape, class_count(data))
 
 
 def class_count(data: Dataset) -> int:
