@@ -13,6 +13,7 @@ import dubium
 from dubium.cli import app
 from dubium.errors import OptionError
 from dubium.models import Normalized
+from dubium.run import open_results
 
 CODE = """
 from torch import nn
@@ -103,3 +104,31 @@ def test_all_protocols_take_images_that_are_not_square(here):
     say(*named, "--protocols", "anomaly,causes")
     found = json.loads((here / "all" / "overview.json").read_text())
     assert {*found["images"]} == {"anomaly", "causes"}
+
+
+TYPO = (
+    "Some images have no label: no class of the networks (cat,dgo,emu) is called dog, as their folders are. Leave "
+    "these out, or name the classes as the folders are called, in their order: --names, or class_names= in Python."
+)
+
+
+@pytest.mark.parametrize("option", ["--images", "--dataset"])
+def test_a_folder_that_is_called_like_no_class_is_named(option, here):
+    words = ("explain", OWN, option, "photos", "--top", "1", "--method", "grad", "--out", "out", "--names")
+    assert f"dubium: {TYPO}" in say(*words, "cat,dgo,emu")
+    labels = [row.label for row in open_results("out").rows()]
+    assert (labels.count(0), labels.count(None), labels.count(2)) == (10, 10, 10)
+    assert "label" not in say(*words, "cat,dog,emu", "--fresh")
+
+
+def test_explain_dataset_names_folders_that_are_called_like_no_class(here, networks):
+    names = ["cat", "dgo", "emu"]
+    with pytest.warns(UserWarning, match="have no label") as said:
+        dubium.explain_dataset(networks, "photos", "out", top=0, class_names=names)
+    assert [str(warning.message) for warning in said] == [TYPO]
+    with pytest.warns(UserWarning, match="not used") as said:
+        dubium.explain_dataset(networks, dubium.data.load("photos"), "memory", top=0, class_names=names)
+    assert [str(warning.message) for warning in said] == [
+        "Labels are not used: no class of the networks (cat,dgo,emu) is called dog, as photos has it. Leave that out "
+        "of the dataset, or name the classes as it does, in their order: --names, or class_names= in Python."
+    ]

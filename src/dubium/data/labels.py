@@ -72,15 +72,22 @@ def folder_order_note(folders: Sequence[str]) -> str:
 
 
 def folder_labels_note(folders: Sequence[str], names: Sequence[str] | None, *, are_given: bool) -> str:
-    """What to say about labels that come from folders: taken by their order, or not used; "" if by name, or no folders.
+    """What to say about labels that come from folders: taken by their order, or not used; "" if all are found by name.
 
     Args:
         names: of the classes, if any are known; `are_given` says whether the user named them.
     """
     if folders and not are_given and names is not None and tuple(folders) == tuple(names):
         return folder_order_note(folders)
-    if not folders or set(folders) & set(names or ()):
+    strange = [name for name in folders if name not in (names or ())]
+    if not strange:
         return ""
+    if len(strange) < len(folders):
+        return (
+            f"Some images have no label: no class of the networks ({list_names(names or ())}) is called "
+            f"{list_names(strange)}, as their folders are. Leave these out, or name the classes as the folders are "
+            "called, in their order: --names, or class_names= in Python."
+        )
     return (
         f"Labels are not used: no class of the networks is known to be called like a folder ({list_names(folders)}). "
         "Say what the classes are called, in their order: --names A,B,..., or class_names= in Python."

@@ -79,7 +79,7 @@ def open_work(
     shape = channels, height, width
     preprocessing = make_preprocessing(settings, shape)
     output = settings.posterior.get("output")
-    source, classes = name_by_folders(source, classes, posterior, preprocessing, output)
+    source, classes, unmatched = name_by_folders(source, classes, posterior, preprocessing, output)
     source, note = drop_other_labels(source, classes, posterior, preprocessing, output)
     if settings.top != 0:
         choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
@@ -98,7 +98,7 @@ def open_work(
         "input_shape": list(shape),
         "size_taken": size_taken,
     }
-    return Work(settings, posterior, source, preprocessing, dtype, options, about, note)
+    return Work(settings, posterior, source, preprocessing, dtype, options, about, unmatched or note)
 
 
 def name_by_folders(
@@ -107,24 +107,26 @@ def name_by_folders(
     posterior: Posterior,
     preprocessing: Preprocessing,
     output: OutputChoice,
-) -> tuple[ImageSource, tuple[str, ...] | None]:
+) -> tuple[ImageSource, tuple[str, ...] | None, str]:
     """Source and class names: those of a dataset's folders, where no others are known and they are as many as classes.
 
-    Labels of the source index these names; there are none without names. The networks see one image for it.
+    Labels of the source index these names; there are none without names. The networks see one image for it. The third
+    is why a dataset in memory has lost its labels, "" if it has not.
     """
     known = None if classes is None else tuple(classes)
     folders = source_folders(source)
     if not folders:
-        return source, known
+        return source, known, ""
     if known is None:
         first = first_prediction(source, posterior, preprocessing, output)
         known = folders if first is None or first.probs.shape[1] == len(folders) else None
     if not isinstance(source, DatasetImages):
         assert isinstance(source, FileImages | SampleImages), "no other images have folders"
-        return replace(source, classes=known or ()), known
+        return replace(source, classes=known or ()), known, ""
     dataset = source.dataset
-    matched = replace(dataset, labels=None) if known is None else match_labels(dataset, known, len(known))[0]
-    return DatasetImages(matched), known
+    unlabelled = replace(dataset, labels=None), ""
+    matched, why_not = unlabelled if known is None else match_labels(dataset, known, len(known))
+    return DatasetImages(matched), known, why_not
 
 
 def drop_other_labels(

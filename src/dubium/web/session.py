@@ -79,7 +79,7 @@ def open_posterior_session(posterior: Mapping[str, Any], images: Mapping[str, An
     height, width = next(iter(sizes)) if len(sizes) == 1 else (height, width)  # an upload is brought to it
     preprocessing = make_preprocessing(settings, (channels, height, width))
     if source is not None:
-        source, classes = name_by_folders(source, classes, networks, preprocessing, posterior.get("output"))
+        source, classes, _ = name_by_folders(source, classes, networks, preprocessing, posterior.get("output"))
     return Session(
         networks, preprocessing, classes, readable_items(source), options=open_options(settings),
         output=posterior.get("output"),
@@ -224,7 +224,7 @@ def with_images(session: Session, images: Mapping[str, Any]) -> Session:
     """The same session with other images to pick from."""
     source, classes = open_source(images, session.classes)
     if session.posterior is not None:
-        source, classes = name_by_folders(source, classes, session.posterior, session.preprocessing, session.output)
+        source, classes, _ = name_by_folders(source, classes, session.posterior, session.preprocessing, session.output)
     return replace(session, pictures=readable_items(source), classes=classes)
 
 
