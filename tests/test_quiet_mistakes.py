@@ -1,6 +1,8 @@
 """Mistakes that once passed without a word, or ended in the words of another library."""
 
 import json
+import signal
+import socket
 import sys
 
 import numpy as np
@@ -11,7 +13,7 @@ from typer.testing import CliRunner
 
 import dubium
 from dubium.cli import app
-from dubium.errors import OptionError
+from dubium.errors import ImagesTypeError, OptionError
 from dubium.models import Normalized
 from dubium.run import open_results
 
@@ -132,3 +134,45 @@ def test_explain_dataset_names_folders_that_are_called_like_no_class(here, netwo
         "Labels are not used: no class of the networks (cat,dgo,emu) is called dog, as photos has it. Leave that out "
         "of the dataset, or name the classes as it does, in their order: --names, or class_names= in Python."
     ]
+
+
+def test_methods_are_not_asked_of_results(here):
+    explain = ("explain", OWN, "--images", "photos", "--top", "1", "--method", "grad", "--out")
+    say(*explain, "first")
+    said = say("compare", "first", code=2)
+    assert said.endswith(
+        "or in place of these results their posterior twice, with another method: dubium compare RUN RUN --methods "
+        "ua-backprop,grad."
+    )
+    given, refused = (
+        ("--methods", "ua-backprop,grad", "--images", "photos", "--out", "out"),
+        (
+            "--methods is ua-backprop,grad, and results are compared as they are, with the maps that they have: first. "
+            "Leave out --methods, or name the posterior instead of its results."
+        ),
+    )
+    for other in ("first", OWN):
+        assert refused in say("compare", "first", other, *given, code=2)
+    said = say("compare", "first", "first", "--out", "out")
+    assert "--methods METHOD_A,METHOD_B names two methods of a posterior that is named twice." in said
+    say("compare", "first", OWN, "--methods", "ig:steps=2", "--images", "photos", "--out", "mixed")
+
+
+def test_a_port_that_is_in_use_is_named(here, monkeypatch, unchecked):
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the command's own is for its whole process
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        said = say("serve", "demo", "--port", port, "--no-browser", code=2)
+    assert f"Port {port} is in use; choose another, or leave --port out (port= in Python)." in said
+
+
+def test_a_batch_with_its_labels_is_told_to_be_its_images(networks, x, unchecked):
+    labels = torch.tensor([0, 2, 1, 0])
+    advice = "x[0]. Labels are not used here; dubium.explain_dataset and dubium.evaluate take them."
+    for batch in ((x, labels), [x, labels]):
+        for call in (dubium.explain, dubium.uncertainty):
+            with pytest.raises(ImagesTypeError) as refused:
+                call(networks, batch)
+            assert str(refused.value).endswith(f"It has images and labels: give {advice}")
+    with pytest.raises(ImagesTypeError, match=r"torch\.cat\(x\) of batches"):
+        dubium.explain(networks, (x, x))

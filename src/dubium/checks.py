@@ -89,11 +89,27 @@ def conversion_advice(x: object) -> str:
         one = f"torch.as_tensor(numpy.array({image}.convert('RGB'){resized})).movedim(-1, 0)"
         lead = "The images differ in size; with the networks' own (width, height) for 224:" if differ else "Convert it:"
         return f"{lead} {one}[None] / 255." if first is x else f"{lead} torch.stack([{one} for image in x]) / 255."
+    if isinstance(x, list | tuple) and is_labelled_batch(x):
+        return (
+            "It has images and labels: give x[0]. Labels are not used here; dubium.explain_dataset and dubium.evaluate "
+            "take them."
+        )
     if isinstance(first, Tensor):
         return "Make one batch of it: torch.stack(x), or torch.cat(x) of batches."
     if isinstance(x, np.ndarray) and x.dtype == np.uint8:
         return "Convert it: torch.as_tensor(x) / 255."
     return "Convert it: torch.as_tensor(x, dtype=torch.float32)."
+
+
+def is_labelled_batch(x: Sequence[object]) -> bool:
+    """Whether these are images (B, C, H, W) and a whole number for each, as a `DataLoader` gives them."""
+    if len(x) != 2:
+        return False
+    images, labels = x
+    if not isinstance(images, Tensor) or not isinstance(labels, Tensor):
+        return False
+    is_whole = not labels.is_floating_point() and not labels.is_complex()
+    return images.ndim == 4 and images.is_floating_point() and labels.shape == images.shape[:1] and is_whole
 
 
 def refuse_maps(maps: Tensor, name: str, *, is_users: bool = False) -> NoReturn:

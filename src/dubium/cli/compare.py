@@ -95,10 +95,18 @@ def compare(
     if len(texts) > 2:
         raise OptionError(f"--methods names {len(texts)} methods; give one for both sides, or one for each.")
     sides, chosen = (run_a, run_b), [split_method(text) for text in (texts[0], texts[-1])]
+    results = [side for side in sides if side is not None and has_results(side)]
     if run_b is None and run_a is not None and posterior is None and posterior_b is None:
+        again = "the same with" if not results else "in place of these results their posterior twice, with"
+        named = run_a if not results else "RUN"
         raise OptionError(
             f"Two are needed to compare, and {run_a!r} is the only one: name a second posterior or folder of results, "
-            f"or the same with another method: dubium compare {run_a} {run_a} --methods ua-backprop,grad."
+            f"or {again} another method: dubium compare {named} {named} --methods ua-backprop,grad."
+        )
+    if methods and len(texts) > len(sides) - len(results):
+        raise OptionError(
+            f"--methods is {','.join(texts)}, and results are compared as they are, with the maps that they have: "
+            f"{', '.join(dict.fromkeys(results))}. Leave out --methods, or name the posterior instead of its results."
         )
     both = posterior, weights, mean, std, network_output, data_config
     for_b = posterior_b, weights_b, mean_b, std_b, network_output_b, data_config_b
@@ -163,9 +171,10 @@ def say_nothing_differs(works: "Sequence[Work | None]", folders: Sequence[Path])
     else:
         is_same = all(first.about[part] == second.about[part] for part in ("posterior", "method", "settings"))
     if is_same:
+        of_results = " of a posterior that is named twice" if first is None else ""
         typer.echo(
             "dubium: both sides are the same: something is compared with itself. --methods METHOD_A,METHOD_B names two "
-            "methods.",
+            f"methods{of_results}.",
             err=True,
         )
 

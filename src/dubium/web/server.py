@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from dubium.errors import OptionError
 from dubium.web.app import build_explorer, import_gradio
 from dubium.web.guard import RequestGuard, server_names
 from dubium.web.images import MEGABYTES
@@ -34,18 +35,30 @@ def serve(session: Session, *, host: str = "127.0.0.1", port: int | None = None,
         page = build_explorer(session, Path(folder))
         gr = import_gradio()
         page.queue(api_open=False, max_size=WAITING, default_concurrency_limit=1)
-        _, address, _ = page.launch(
-            server_name=host, server_port=port, inbrowser=open_browser, share=False, quiet=True, show_error=False,
-            ssr_mode=False, enable_monitoring=False, footer_links=[], max_file_size=f"{MEGABYTES}mb",
-            state_session_capacity=VISITORS, app_kwargs={"middleware": [guard_entry(host)]},
-            prevent_thread_lock=True, theme=explorer_theme(gr), css=explorer_style(),
-        )  # fmt: skip
+        with port_in_words(port):
+            _, address, _ = page.launch(
+                server_name=host, server_port=port, inbrowser=open_browser, share=False, quiet=True, show_error=False,
+                ssr_mode=False, enable_monitoring=False, footer_links=[], max_file_size=f"{MEGABYTES}mb",
+                state_session_capacity=VISITORS, app_kwargs={"middleware": [guard_entry(host)]},
+                prevent_thread_lock=True, theme=explorer_theme(gr), css=explorer_style(),
+            )  # fmt: skip
         try:
             if started:
                 started(address)
             page.block_thread()
         finally:
             page.close(verbose=False)
+
+
+@contextmanager
+def port_in_words(port: int | None) -> Iterator[None]:
+    """What Gradio says of a port that another server has, in our words."""
+    try:
+        yield
+    except OSError as error:
+        if port is None or "empty port" not in str(error):
+            raise
+        raise OptionError(f"Port {port} is in use; choose another, or leave --port out (port= in Python).") from error
 
 
 @contextmanager
