@@ -53,7 +53,7 @@ def package_imports():
     for path in PACKAGE.rglob("*.py"):
         own = path.relative_to(PACKAGE).with_suffix("").parts[0]
         names = {result.get(name, name) for name in imported(path)}
-        if own not in GROUND and own != "__init__":
+        if own not in GROUND and own not in ("__init__", "__main__"):
             own = result.get(own, own)
             graph.setdefault(own, set()).update(names - GROUND - {own})
     return graph

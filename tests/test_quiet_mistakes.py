@@ -1,8 +1,8 @@
 """Mistakes that once passed without a word, or ended in the words of another library."""
 
 import json
-import signal
 import socket
+import subprocess
 import sys
 
 import numpy as np
@@ -158,12 +158,24 @@ def test_methods_are_not_asked_of_results(here):
     say("compare", "first", OWN, "--methods", "ig:steps=2", "--images", "photos", "--out", "mixed")
 
 
-def test_a_port_that_is_in_use_is_named(here, monkeypatch, unchecked):
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # the command's own is for its whole process
+def run_command(*words):
+    """Exit code and what is said of `dubium` in a process of its own."""
+    code = ("-c", "from dubium.cli import app; app()")
+    done = subprocess.run([sys.executable, *code, *map(str, words)], capture_output=True, text=True)
+    return done.returncode, " ".join(done.stderr.split())
+
+
+def test_a_port_that_is_in_use_is_named():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        said = say("serve", "demo", "--port", port, "--no-browser", code=2)
-    assert f"Port {port} is in use; choose another, or leave --port out (port= in Python)." in said
+        code, said = run_command("serve", "demo", "--port", port, "--no-browser")
+    assert code == 2
+    assert said.endswith(f"Port {port} is in use; choose another, or leave --port out (port= in Python).")
+
+
+def test_python_m_dubium_is_the_command():
+    done = subprocess.run([sys.executable, "-m", "dubium", "--version"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, f"dubium {dubium.__version__}\n")
 
 
 def test_a_batch_with_its_labels_is_told_to_be_its_images(networks, x, unchecked):
