@@ -16,6 +16,7 @@ from dubium.cli import app
 from dubium.errors import ImagesTypeError, OptionError
 from dubium.models import Normalized
 from dubium.run import open_results
+from dubium.training import Recipe
 
 CODE = """
 from torch import nn
@@ -188,3 +189,18 @@ def test_a_batch_with_its_labels_is_told_to_be_its_images(networks, x, unchecked
             assert str(refused.value).endswith(f"It has images and labels: give {advice}")
     with pytest.raises(ImagesTypeError, match=r"torch\.cat\(x\) of batches"):
         dubium.explain(networks, (x, x))
+
+
+def test_mitigation_says_that_its_own_networks_are_square(here, networks):
+    smoke = ("--methods", "grad", "--scale", "smoke", "--seeds", "1", "--out", "out")
+    words = ("evaluate", "mitigation", OWN, "--dataset", "photos", *smoke)
+    said = say(*words, code=2)
+    assert said.endswith(
+        "The images are 12 x 16; the new networks that mitigation trains (cnn3) take square ones. If yours take these "
+        "too: --input-shape 3,12,12 (input_shape= in Python). Networks that take no square images have no part in this "
+        "protocol; dubium.mitigate(network, maps, images, labels) in Python trains one of them with attention."
+    )
+    say(*words, "--input-shape", "3,12,12")
+    images, labels = dubium.data.load("photos").batch(slice(4)), torch.tensor([0, 1, 2, 0])
+    maps = dubium.explain(networks, images, kinds="epistemic").maps["epistemic"]
+    dubium.mitigate(networks[0], maps, images, labels, recipe=Recipe(epochs=1))

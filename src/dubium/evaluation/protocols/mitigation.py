@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from dubium.data import Dataset
-from dubium.errors import DivergedError, lookup
+from dubium.errors import DivergedError, OptionError, lookup
 from dubium.evaluation.metrics.calibration import BINS
 from dubium.evaluation.protocols.evaluation import Evaluation, labelled_sets, run_items, skipped_notes
 from dubium.evaluation.protocols.images import compute_maps
@@ -70,6 +70,14 @@ def mitigation_options(scale: str, data: Dataset, *, epochs: int | None = None, 
 
 
 def _default_options(scale: str, data: Dataset) -> MitigationOptions:
+    channels, height, width = data.shape
+    if height != width:
+        raise OptionError(
+            f"The images are {height} x {width}; the new networks that mitigation trains (cnn3) take square ones. If "
+            f"yours take these too: --input-shape {channels},{height},{height} (input_shape= in Python). Networks that "
+            "take no square images have no part in this protocol; dubium.mitigate(network, maps, images, labels) in "
+            "Python trains one of them with attention."
+        )
     known = RECIPES.get(data.name, {}).get("paper", MITIGATION)
     recipe = replace(MITIGATION, options=network_sizes("cnn3", data), mean=known.mean, std=known.std)
     if scale == "smoke":
