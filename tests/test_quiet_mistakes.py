@@ -204,3 +204,12 @@ def test_mitigation_says_that_its_own_networks_are_square(here, networks):
     images, labels = dubium.data.load("photos").batch(slice(4)), torch.tensor([0, 1, 2, 0])
     maps = dubium.explain(networks, images, kinds="epistemic").maps["epistemic"]
     dubium.mitigate(networks[0], maps, images, labels, recipe=Recipe(epochs=1))
+
+
+@pytest.mark.parametrize("again", [("--mean", ".4"), ("--mean=.4",)])
+@pytest.mark.parametrize("command", ["uncertainty", "evaluate blurring"])
+def test_a_mean_is_given_once(command, again, here):
+    images = ("--dataset", "photos", "--out", "out") if command == "evaluate blurring" else ("--images", "photos")
+    words = (*command.split(), OWN, *images, "--mean", ".5", ".5", *again, "--std", ".2")
+    refused = "--mean is given 2 times. Give it once, with a number for each channel: --mean .5,.4,.3."
+    assert refused in say(*words, code=2)

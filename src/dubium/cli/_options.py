@@ -22,6 +22,7 @@ from dubium.option_text import split_method
 from dubium.registry import method_names
 
 MANY = ("--images", "--weights", "--kinds", "--mean", "--std", "--methods", "--weights-b", "--mean-b", "--std-b")
+CHANNELS = ("--mean", "--std", "--mean-b", "--std-b")
 POSTERIOR, IMAGES, METHOD, RUNNING = "Posterior", "Images", "Method", "Running"
 
 
@@ -31,6 +32,7 @@ class ManyValues(TyperCommand):
     many: Sequence[str] = MANY
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        refuse_second_channels(args)
         return super().parse_args(ctx, repeat_option_names(args, self.many))
 
 
@@ -38,6 +40,16 @@ class ManyWeights(ManyValues):
     """The same for the options that name networks alone: `--methods` is one word, which RUN may follow."""
 
     many = ("--weights", "--mean", "--std")
+
+
+def refuse_second_channels(args: Sequence[str]) -> None:
+    """Refuse a mean or std that is given twice: numbers of both would be those of more channels."""
+    given = [arg.partition("=")[0] for arg in args]
+    for name in CHANNELS:
+        if (count := given.count(name)) > 1:
+            raise OptionError(
+                f"{name} is given {count} times. Give it once, with a number for each channel: {name} .5,.4,.3."
+            )
 
 
 def repeat_option_names(args: Sequence[str], many: Sequence[str] = MANY) -> list[str]:
