@@ -9,6 +9,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import dubium
 from dubium.attribution import fullgrad
+from dubium.models import Normalized
 
 
 class Before(nn.Module):
@@ -217,3 +218,45 @@ def test_a_map_does_not_depend_on_how_large_the_numbers_of_its_neighbours_are() 
     alone = dubium.explain(networks, x, kinds="total").maps["total"][0]
     beside = dubium.explain(networks, torch.cat([x, 1000 * torch.rand_like(x)]), kinds="total").maps["total"][0]
     torch.testing.assert_close(beside, alone, rtol=1e-5, atol=1e-8)
+
+
+class NormLastInside(nn.LayerNorm):
+    """A layer that permutes axes and back, as torchvision's LayerNorm2d does."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class NormLastCopied(NormLastInside):
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).contiguous()
+
+
+class Gate(nn.Module):
+    """Squeeze and excitation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.dense(x.mean((2, 3))).sigmoid()[:, :, None, None]
+
+
+def test_a_layer_that_permutes_axes_and_back_moves_nothing() -> None:
+    found = []
+    for norm in (NormLastInside, NormLastCopied):
+        network = small_network()
+        found.append(maps_of(nn.Sequential(network[0], norm(4), *network[1:]), torch.rand(1, 2, 6, 6).fill_(0.3)))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-5, atol=1e-8)
+
+
+def test_what_stands_between_a_flip_and_the_layers_does_not_hide_it() -> None:
+    plain, x = small_network(), torch.rand(1, 2, 6, 6)
+    gated = nn.Sequential(*plain[:2], Gate(), *plain[2:])
+    for network in (Normalized(plain, 0.3, 0.5), gated):
+        expected = maps_of(Before(lambda x: x, network), x.flip(3)).flip(3)
+        if network is not gated:  # behind a flip the shift is a bias of its own: it is no part of the input
+            expected = maps_of(Before(lambda x: (x - 0.3) / 0.5, plain), x.flip(3)).flip(3)
+        found = maps_of(Before(lambda x: x.flip(3), network), x)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)

@@ -21,7 +21,7 @@ from torch.utils.hooks import RemovableHandle
 from dubium.attribution._autograd.nodes import disable_torch_function, is_copy, leads_around
 from dubium.attribution._bias_free import ELEMENTWISE_LAYERS, HOMOGENEOUS_LAYERS, LINEAR_LAYERS
 from dubium.attribution._implicit import ImplicitBiases
-from dubium.attribution._layouts import CHANNEL_LAYER, CHANNELS_FIRST, DENSE_LAYER, Layout, LayoutTracker
+from dubium.attribution._layouts import CHANNEL_LAYER, CHANNELS_FIRST, DENSE_LAYER, OTHER_LAYER, Layout, LayoutTracker
 from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
 from dubium.posteriors.mc_dropout import FixedDropout
@@ -90,8 +90,9 @@ class RecordedBiases:
         with disable_torch_function():
             if not isinstance(layer, KNOWN_BIAS_LAYERS):
                 if not isinstance(layer, Normalise):
-                    self.layouts.follow("layer", args, out)
+                    self.layouts.follow(OTHER_LAYER, args, out)
                 elif out.requires_grad and len(out) == self.layouts.image_count:
+                    self.layouts.follow_orientation(args, out)
                     self.normalise_calls.append(NormaliseCall(layer, args[0], out))
                 return
             dense, is_norm = isinstance(layer, nn.Linear), isinstance(layer, _BatchNorm)
@@ -112,7 +113,10 @@ class RecordedBiases:
         """
         if not self.normalise_calls or not self._begins_with_normalise(leaf, output):
             shifts = [
-                (get_gradient_edge(call.out), Bias(call.layer.shift(call.input), 1, CHANNELS_FIRST, False))
+                (
+                    get_gradient_edge(call.out),
+                    Bias(call.layer.shift(call.input), 1, self.layouts.orient(CHANNELS_FIRST, call.out), False),
+                )
                 for call in self.normalise_calls
             ]
             return [
@@ -188,9 +192,9 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     compute anything outside of them.
 
     They are linear layers and BatchNorm of torch.nn, and modules without children, in order. A known bias is a
-    parameter, follows from parameters, or is zero. The network, or the network inside a wrapper, is never among them,
-    so that functional calls in its forward are recorded. What is inside a convolution (a weight's parametrization) is
-    no layer. A Sequential computes nothing between its layers.
+    parameter, follows from parameters, or is zero. The network, or the network inside a wrapper, is among them only if
+    it is a layer of torch.nn itself, so that functional calls in its forward are recorded. What is inside a convolution
+    (a weight's parametrization) is no layer. A Sequential computes nothing between its layers.
     """
     layers: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself

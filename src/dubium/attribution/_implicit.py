@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from dubium.attribution._layouts import OTHER_LAYER
+
 if TYPE_CHECKING:
     from dubium.attribution._biases import RecordedBiases
 
@@ -262,7 +264,7 @@ class ImplicitBiases:
         # a plain LayerNorm over one axis works on (B, H, W, C); its subclasses for images move the axes themselves
         if type(layer) is nn.LayerNorm and len(layer.normalized_shape) == 1:
             self.recorded.layouts.note_last_axis(args, out)
-        self.recorded.layouts.follow("layer", args, out)
+        self.recorded.layouts.follow(OTHER_LAYER, args, out)
         for value, bias in terms:
             self.recorded.add(value, bias)
         return out

@@ -15,7 +15,7 @@ RESHAPING = frozenset(
 )
 PRODUCTS = frozenset(["matmul", "bmm", "einsum"])
 SIZE_NOT_NOTED = RESHAPING | PRODUCTS | {"scaled_dot_product_attention", "softmax", "dropout"}
-DENSE_LAYER, CHANNEL_LAYER = "linear", "layer of channels"
+DENSE_LAYER, CHANNEL_LAYER, OTHER_LAYER = "linear", "layer of channels", "layer"
 CHANNELS_FIRST_ALWAYS = frozenset([CHANNEL_LAYER, "conv2d", "batch_norm", "group_norm", "instance_norm"])
 SHORTCUT_OPERATIONS = frozenset(["relu", "relu_", "add", "add_"])
 PREFIX_TOKENS = 5  # at most: a class token and four registers, or a class and a distillation token
@@ -62,8 +62,8 @@ class LayoutTracker:
     tokens_first: TensorSet = field(default_factory=TensorSet)  # (B, N, D) made of those of `tokens_last`
     attention: TensorSet = field(default_factory=TensorSet)  # matrices of queries and keys, (B, heads, N, N)
     batch_moved: TensorSet = field(default_factory=TensorSet)  # with a first axis that is not the batch: (N, B, D)
-    orientations: dict[int, tuple[Tensor, Orientation | None]] = field(default_factory=dict)  # by identity, as above;
-    # None of tokens in an order that has no place
+    orientations: dict[int, tuple[Tensor, Orientation | None]] = field(default_factory=dict)
+    # of tensors by identity, those that are upright left out; None: tokens in an order that has no place
     merged: TensorSet = field(default_factory=TensorSet)  # images whose channels are side by side, (1, B * C, h, w)
 
     def find(self, out: Tensor) -> Layout | None:
@@ -75,17 +75,20 @@ class LayoutTracker:
         """
         if out.is_nested:
             return None
+        return self.orient(self._find_upright(out), out)
+
+    def orient(self, layout: Layout | None, out: Tensor) -> Layout | None:
+        """An upright layout, with the orientation of a feature."""
         orientation = self._orientation(out)
-        if orientation is None:
-            return None
-        layout = self._find_upright(out)
-        return layout if layout is None or orientation is UPRIGHT else replace(layout, orientation=orientation)
+        if orientation is UPRIGHT or layout is None:
+            return layout
+        return None if orientation is None else replace(layout, orientation=orientation)
 
     def _orientation(self, value: Tensor) -> Orientation | None:
         return self.orientations[id(value)][1] if id(value) in self.orientations else UPRIGHT
 
     def _find_upright(self, out: Tensor) -> Layout | None:
-        """The layout of a feature in its own orientation."""
+        """The layout of a feature, flips and transpositions aside."""
         if out in self.merged:
             return Layout((1, 2), merged_images=self.image_count)  # a convolution by weights of each image's own
         if out.is_complex() or out.ndim < 3:
@@ -105,6 +108,8 @@ class LayoutTracker:
                 for size in self.sizes:
                     if size[0] * size[1] > 1 and shape[axis] == size[0] * size[1] + prefix:
                         return Layout((axis - 1,), size, prefix)
+        if out.ndim == 4 and tuple(shape[1:3]) in self.sizes:
+            return CHANNELS_LAST
         return as_map if out.ndim == 4 and self._may_be_map(height, width) else None
 
     def _may_be_map(self, height: int, width: int) -> bool:
@@ -120,7 +125,10 @@ class LayoutTracker:
         return not is_state and out not in self.merged and out not in self.batch_moved
 
     def note_last_axis(self, inputs: Sequence[Any], out: Tensor) -> None:
-        """Before `follow`: a layer works along the last axis; it is that of channels, unless a feature map goes in."""
+        """To be called before `follow`, for a layer that acts along the last axis.
+
+        Its output has channels last, unless its input is a map with channels first: then it acts along each row.
+        """
         given = inputs[0] if inputs else out
         is_map = tuple(given.shape[2:]) in self.sizes and given not in self.channels_last
         is_along_rows = is_map and (given is self.feature_map or tuple(given.shape[1:3]) not in self.sizes)
@@ -132,11 +140,11 @@ class LayoutTracker:
         if self._is_next_feature_map(name, inputs, out):
             self.feature_map = out
             return
-        if self.image_count > 1 and (self.batch_moved or name in PERMUTING or name == "layer"):
+        if self.image_count > 1 and (self.batch_moved or name in PERMUTING or name == OTHER_LAYER):
             self._follow_batch(name, inputs, out)
         for value in out if isinstance(out, tuple | list) else (out,):
             if isinstance(value, Tensor) and value.requires_grad and value.ndim > 2:
-                self._follow_orientation(inputs, value)
+                self.follow_orientation(inputs, value)
         if not isinstance(out, Tensor) or not out.requires_grad:
             return
         if out.ndim in (3, 4) and (self.attention or name in PRODUCTS) and out.shape[-1] == out.shape[-2]:
@@ -162,17 +170,16 @@ class LayoutTracker:
             out.ndim == 4 and out.shape[0] == self.image_count and out.shape[2:] == next(iter(self.sizes), None)
         )
 
-    def _follow_orientation(self, inputs: Sequence[Any], out: Tensor) -> None:
+    def follow_orientation(self, inputs: Sequence[Any], out: Tensor) -> None:
         """Note that a feature is flipped, turned or transposed against the image, or made of one that is."""
-        name, saved = read_axis_move(out)
-        if not name and not self.orientations:
-            return
         nested = [value if isinstance(value, list | tuple) else (value,) for value in inputs]
         given = [v for each in nested for v in each if isinstance(v, Tensor) and v.ndim > 2 and v.requires_grad]
+        given = [value for value in given if value.numel() > len(value) * max(value.shape[1:])]  # no gates of channels
         orientations = {self._orientation(value) for value in given}
         if len(orientations) != 1:
-            return  # made of none, or of several that lie differently: as it was before there were any
+            return  # inputs that disagree, or none: the output counts as upright
         orientation = orientations.pop()
+        name, saved = read_axis_move(given[0], out)
         if name and orientation is not None:
             move = interpret_axis_move(name, saved, out.ndim)
             first, axis = given[0], 1 if given[0] in self.channels_last else 2

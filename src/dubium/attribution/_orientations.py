@@ -30,10 +30,10 @@ def interpret_axis_move(name: str, saved: Sequence[Any], axis_count: int) -> Axi
 
 
 class Orientation(NamedTuple):
-    """How rows and columns of a feature lie: those of the image, transposed or not, and then flipped or not."""
+    """A feature lies as the image does, transposed if it `is_transposed`, and then flipped along its own axes."""
 
     is_transposed: bool = False
-    flips_rows: bool = False  # the first row is the last
+    flips_rows: bool = False  # its first row is the last one of the (transposed) image
     flips_columns: bool = False
 
     def after(self, move: AxisMove, row_axis: int) -> "Orientation":

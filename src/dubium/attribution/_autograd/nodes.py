@@ -270,10 +270,13 @@ def is_copy(tensor: Tensor, leaf: Tensor) -> bool:
     return node is end
 
 
-def read_axis_move(out: Tensor) -> tuple[str, list[Any]]:
-    """The name of the node that made a tensor, and what it saved of how it moved axes; ("", []) if it moved none."""
+def read_axis_move(given: Tensor, out: Tensor) -> tuple[str, list[Any]]:
+    """The name of the node that made `out` of `given`, and what it saved of how it moved axes.
+
+    ("", []) if it moved none, or if there are other nodes between the two: a layer may permute axes and back.
+    """
     name = "" if out.grad_fn is None else str(out.grad_fn.name())
-    if name not in MOVED_AXES:
+    if name not in MOVED_AXES or read_attribute(out.grad_fn, "next_functions")[0][0] != get_gradient_edge(given).node:
         return "", []
     return name, [read_attribute(out.grad_fn, f"_saved_{attribute}") for attribute in MOVED_AXES[name]]
 
