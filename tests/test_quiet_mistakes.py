@@ -1,9 +1,11 @@
 """Mistakes that once passed without a word, or ended in the words of another library."""
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -213,3 +215,36 @@ def test_a_mean_is_given_once(command, again, here):
     words = (*command.split(), OWN, *images, "--mean", ".5", ".5", *again, "--std", ".2")
     refused = "--mean is given 2 times. Give it once, with a number for each channel: --mean .5,.4,.3."
     assert refused in say(*words, code=2)
+
+
+@pytest.mark.parametrize("protocol", ["blurring", "removal", "sanity", "anomaly"])
+def test_fewer_images_than_were_asked_for_are_counted(protocol, here):
+    few = {"blurring": ("--step", 10), "removal": ("--steps", 2), "sanity": ("--checks", "kinds")}.get(protocol, ())
+    smoke = ("--methods", "grad", "--scale", "smoke", *few)
+    words = ("evaluate", protocol, OWN, "--dataset", "photos", *smoke)
+    assert "5 images are there; 500 were asked for." in say(
+        *words, "--images", 500, "--candidates", 5, "--out", "candidates"
+    )
+    assert "5 images are there; 500 were asked for." in read_notes("candidates")
+    say(*words, "--images", 5, "--candidates", 5, "--out", "enough")
+    assert not [note for note in read_notes("enough") if "asked for" in note]
+
+
+def read_notes(folder):
+    return json.loads((Path(folder) / "summary.json").read_text())["notes"]
+
+
+def test_patches_of_the_evaluated_images_are_said_to_be_theirs(here):
+    shutil.copytree("photos", "other/test")
+    shutil.copytree("photos", "other/train")
+    for name in ("cat", "dog", "emu"):
+        for file in Path(f"other/train/{name}").iterdir():
+            Image.open(file).rotate(180).save(file)
+    said = (
+        "Patches are cut from images that are evaluated as well. For others: --patches DATASET (patches= in Python), "
+        "or a folder with train/ and test/."
+    )
+    for dataset in ("photos", "other"):
+        words = ("--methods", "grad", "--scale", "smoke", "--out", f"of-{dataset}")
+        assert (said in say("evaluate", "anomaly", OWN, "--dataset", dataset, *words)) is (dataset == "photos")
+        assert (said in read_notes(f"of-{dataset}")) is (dataset == "photos")

@@ -12,7 +12,13 @@ from torch import Tensor
 from dubium.data import Dataset
 from dubium.evaluation.metrics.anomaly import BOX, FOUND, best_boxes, box_iou, plant, recovery
 from dubium.evaluation.metrics.scoring import predictor, scorer
-from dubium.evaluation.protocols.evaluation import Evaluation, mean_measurements, other_split, skipped_notes
+from dubium.evaluation.protocols.evaluation import (
+    Evaluation,
+    mean_measurements,
+    other_split,
+    share_all_images,
+    skipped_notes,
+)
 from dubium.evaluation.protocols.images import compute_maps, labels_at
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import PLANTED_SHARD, ShardStore, method_shard
@@ -69,7 +75,12 @@ def evaluate_anomaly(evaluation: Evaluation, options: AnomalyOptions) -> dict[st
     notes = [f"{int(fooled.sum())} of {len(fooled)} patches change the prediction: `recovery` is about these."]
     if fooled.any():
         notes.append(f"With the planted box removed, `recovery` is {float(recovers(corners[fooled]).mean()):.3g}.")
-    notes += skipped_notes(evaluation.data, source)
+    if share_all_images(evaluation.data, source):
+        notes.append(
+            "Patches are cut from images that are evaluated as well. For others: --patches DATASET (patches= in "
+            "Python), or a folder with train/ and test/."
+        )
+    notes += [*filter(None, [evaluation.count_note]), *skipped_notes(evaluation.data, source)]
     images = {
         "index": planted["index"].tolist(),
         "label": labels_at(evaluation.data, planted["index"]),

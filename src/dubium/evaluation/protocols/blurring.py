@@ -67,7 +67,7 @@ def evaluate_blurring(evaluation: Evaluation, options: BlurringOptions) -> dict[
     store = ShardStore.open(evaluation.out, settings)
     measurements: dict[str, dict[str, Measurement]] = {label: {} for label in evaluation.method_labels()}
     curves: dict[str, dict[str, Any]] = {label: {} for label in evaluation.method_labels()}
-    notes = [evaluation.note] if evaluation.note else []
+    notes = [*filter(None, (evaluation.note, evaluation.count_note))]
     images: dict[str, list[Any]] = {}
     for kind in evaluation.kinds:
         chosen = choose_images(evaluation, store, kind, options.images, options.candidates)

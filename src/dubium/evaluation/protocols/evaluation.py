@@ -52,6 +52,7 @@ class Evaluation:
     map_folder: Path | None = None  # maps that several evaluations of the same posterior share
     protocol: Mapping[str, Any] = field(default_factory=dict)  # its name and version
     note: str = ""  # about the labels, for people
+    count_note: str = ""  # about images that were asked for and are not there
 
     def settings(self) -> dict[str, Any]:
         """What the shards of a folder depend on, besides the protocol's options."""

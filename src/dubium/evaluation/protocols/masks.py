@@ -49,7 +49,7 @@ def evaluate_masks(evaluation: Evaluation, options: MaskOptions) -> dict[str, An
     store = ShardStore.open(evaluation.out, settings)
     kept = masks.flatten(1).any(1).numpy()
     notes = [] if kept.all() else [f"{int((~kept).sum())} images with an empty mask are left out."]
-    notes += skipped_notes(evaluation.data)
+    notes += [*filter(None, [evaluation.count_note]), *skipped_notes(evaluation.data)]
     measurements: dict[str, dict[str, Measurement]] = {}
     for label, maps in compute_maps(evaluation, store, evaluation.data.batch(slice(None))).items():
         measurements[label] = {}
