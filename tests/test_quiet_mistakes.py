@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from torch import nn
 from typer.testing import CliRunner
 
 import dubium
 from dubium.cli import app
-from dubium.errors import ImagesTypeError, OptionError
+from dubium.errors import ImagesTypeError, NetworkError, OptionError, PosteriorTypeError
 from dubium.models import Normalized
+from dubium.posteriors import MCDropout
 from dubium.run import open_results
 from dubium.training import Recipe
 
@@ -248,3 +250,29 @@ def test_patches_of_the_evaluated_images_are_said_to_be_theirs(here):
         words = ("--methods", "grad", "--scale", "smoke", "--out", f"of-{dataset}")
         assert (said in say("evaluate", "anomaly", OWN, "--dataset", dataset, *words)) is (dataset == "photos")
         assert (said in read_notes(f"of-{dataset}")) is (dataset == "photos")
+
+
+def test_images_of_another_size_are_told_to_be_resized():
+    networks = [nn.Sequential(nn.Conv2d(3, 2, 3), nn.Flatten(), nn.Linear(72, 3)).eval() for _ in range(2)]
+    advice = (
+        "resize x; for files, input_shape=(C, H, W) of explain_dataset and evaluate does so (--input-shape on the "
+        "command line)."
+    )
+    for size in (9, 2):
+        with pytest.raises(NetworkError) as refused:
+            dubium.uncertainty(networks, torch.rand(2, 3, size, size))
+        assert str(refused.value).endswith(advice)
+    with pytest.raises(NetworkError) as refused:
+        dubium.uncertainty(networks, torch.rand(2, 1, 8, 8))
+    assert "resize" not in str(refused.value)
+
+
+def test_a_list_of_posteriors_is_told_how_to_become_one(x):
+    posteriors = [MCDropout(nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(192, 3)).eval()) for _ in range(2)]
+    with pytest.raises(PosteriorTypeError) as refused:
+        dubium.uncertainty(posteriors, x)
+    assert str(refused.value) == (
+        "Element 0 of the posterior is a MCDropout; a torch.nn.Module is needed. It is a posterior itself: of several, "
+        "give the networks of all, [n for p in posteriors for n in p]."
+    )
+    assert len(dubium.uncertainty([n for p in posteriors for n in p], x).members) == 40

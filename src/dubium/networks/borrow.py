@@ -136,6 +136,10 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
             hint = " Its network is element.model (a pipeline of Hugging Face)."
         if isinstance(network, str | Path):
             hint = " Weight files need the code that builds the network: dubium.load_weights(Net, files)."
+        elif isinstance(network, Posterior) and isinstance(next(iter(network), None), nn.Module):
+            hint = (
+                " It is a posterior itself: of several, give the networks of all, [n for p in posteriors for n in p]."
+            )
         raise PosteriorTypeError(
             f"Element {index} of the posterior is a {type(network).__name__}; a torch.nn.Module is needed.{hint}"
         )

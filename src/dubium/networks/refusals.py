@@ -13,6 +13,13 @@ ONE_OUTPUT = (
     "the command line)."
 )
 
+OTHER_SIZE = ("shapes cannot be multiplied", "input size", "The size of tensor", "doesn't match model")
+"""What torch and timm say of images of a size that a network does not take."""
+OTHER_SIZE_ADVICE = (
+    ". If they have another size than the networks take, resize x; for files, input_shape=(C, H, W) of explain_dataset "
+    "and evaluate does so (--input-shape on the command line)."
+)
+
 
 def refuse_images(index: int, error: Exception, x: Tensor, taken: object) -> NoReturn:
     """Say that network `index` raised an error.
@@ -32,8 +39,9 @@ def refuse_images(index: int, error: Exception, x: Tensor, taken: object) -> NoR
     is_exported = isinstance(error, AssertionError) and "Guard failed" in str(error)
     hint = ". torch.export fixes the batch size unless dynamic_shapes say {0: torch.export.Dim.AUTO}."
     last = ". Are their axes (B, H, W, C)? Then: x.movedim(-1, 1)." * (shape[1] > 4 >= shape[3])
+    size = "" if last or not any(words in str(error) for words in OTHER_SIZE) else OTHER_SIZE_ADVICE
     raise NetworkError(
-        f"Network {index} cannot take images of shape {shape}: {raised}" + (hint if is_exported else last)
+        f"Network {index} cannot take images of shape {shape}: {raised}" + (hint if is_exported else last + size)
     ) from error
 
 
