@@ -173,8 +173,9 @@ class LayoutTracker:
     def follow_orientation(self, inputs: Sequence[Any], out: Tensor) -> None:
         """Note that a feature is flipped, turned or transposed against the image, or made of one that is."""
         nested = [value if isinstance(value, list | tuple) else (value,) for value in inputs]
-        given = [v for each in nested for v in each if isinstance(v, Tensor) and v.ndim > 2 and v.requires_grad]
-        given = [value for value in given if value.numel() > len(value) * max(value.shape[1:])]  # no gates of channels
+        tensors = [v for each in nested for v in each if isinstance(v, Tensor) and v.ndim > 2 and not v.is_nested]
+        has_place = [v.requires_grad and v.numel() > len(v) * max(v.shape[1:]) for v in tensors]  # gates have none
+        given = [value for value, placed in zip(tensors, has_place, strict=True) if placed]
         orientations = {self._orientation(value) for value in given}
         if len(orientations) != 1:
             return  # inputs that disagree, or none: the output counts as upright
