@@ -46,7 +46,11 @@ def test_ig_is_complete_once_its_start_has_no_uncertainty():
 
 
 def test_fidelity_is_found_for_a_map_that_knows_and_not_for_a_random_one():
-    posterior, x = [random_network(seed) for seed in range(3)], torch.rand(24, 1, 10, 10, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(0)
+    posterior, x = (
+        [random_network(s) for s in range(3)],
+        torch.rand(24, 1, 10, 10, dtype=torch.float64, generator=generator),
+    )
     pixels = torch.eye(100, dtype=torch.float64).view(100, 10, 10)
     alone = torch.stack([blurring_reduction(posterior, x, pixel.expand(len(x), -1, -1)) for pixel in pixels], 1)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import dubium
 from dubium.attribution import grad, input_grad
 from dubium.attribution._biases import Bias
-from dubium.attribution._context import DEFAULT_MEMORY
+from dubium.attribution._context import DEFAULT_MEMORY, Context
 from dubium.attribution._fullgrad_terms import to_grid
 from dubium.attribution._target import ALL_LOGITS
 from dubium.attribution.fullgrad import FullGradPass, reduce_at_biases
@@ -22,6 +22,7 @@ from tests.zoo.architectures import Architecture
 
 MEMBERS, CLASSES, BATCH = 2, 10, 2
 LOGIT_SPREAD = 3.0  # standard deviation
+ROOMY = Context(memory=4 * DEFAULT_MEMORY)  # a large network in float64 needs more than the default
 
 
 def wake(network: nn.Module, x: Tensor, seed: int) -> nn.Module:
@@ -131,7 +132,10 @@ def gradient_errors(network: nn.Module, x: Tensor) -> dict[str, float]:
     expected = torch.stack([torch.stack(class_gradients(network, image[None])) for image in x])
     with borrow_networks([network], x) as (networks, x):
         (own,) = networks
-        found = {"grad": grad(own, x, ALL_LOGITS), "input-grad": input_grad(own, x, ALL_LOGITS)}
+        found = {
+            "grad": grad(own, x, ALL_LOGITS, context=ROOMY),
+            "input-grad": input_grad(own, x, ALL_LOGITS, context=ROOMY),
+        }
     oracles = {"grad": expected.abs().mean(2), "input-grad": (expected * x[:, None]).abs().mean(2)}
     return {name: ((maps - oracles[name]).abs().max() / oracles[name].max()).item() for name, maps in found.items()}
 

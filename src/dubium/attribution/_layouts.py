@@ -75,7 +75,8 @@ class LayoutTracker:
         """
         if out.is_nested:
             return None
-        return self.orient(self._find_upright(out), out)
+        layout = self._find_upright(out)
+        return self.orient(layout, out) if self.orientations else layout
 
     def orient(self, layout: Layout | None, out: Tensor) -> Layout | None:
         """An upright layout, with the orientation of a feature."""
