@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from dubium.attribution._autograd.nodes import read_axis_move
+from dubium.attribution._autograd.nodes import is_axis_move, read_axis_move
 from dubium.attribution._orientations import UPRIGHT, Orientation, interpret_axis_move
 
 PERMUTING = frozenset(["permute", "transpose", "movedim", "moveaxis", "swapaxes", "swapdims"])
@@ -173,6 +173,8 @@ class LayoutTracker:
 
     def follow_orientation(self, inputs: Sequence[Any], out: Tensor) -> None:
         """Note that a feature is flipped, turned or transposed against the image, or made of one that is."""
+        if not self.orientations and not is_axis_move(out):
+            return  # nothing lies otherwise so far: in most networks
         nested = [value if isinstance(value, list | tuple) else (value,) for value in inputs]
         tensors = [v for each in nested for v in each if isinstance(v, Tensor) and v.ndim > 2 and not v.is_nested]
         has_place = [v.requires_grad and v.numel() > len(v) * max(v.shape[1:]) for v in tensors]  # gates have none

@@ -270,15 +270,24 @@ def is_copy(tensor: Tensor, leaf: Tensor) -> bool:
     return node is end
 
 
+def is_axis_move(out: Tensor) -> bool:
+    """Whether the node that made a tensor moves axes."""
+    return out.grad_fn is not None and out.grad_fn.name() in MOVED_AXES
+
+
 def read_axis_move(given: Tensor, out: Tensor) -> tuple[str, list[Any]]:
     """The name of the node that made `out` of `given`, and what it saved of how it moved axes.
 
-    ("", []) if it moved none, or if there are other nodes between the two: a layer may permute axes and back.
+    ("", []) if it moved none, if this version of torch does not show it, or if there are other nodes between the two: a
+    layer may permute axes and back.
     """
-    name = "" if out.grad_fn is None else str(out.grad_fn.name())
-    if name not in MOVED_AXES or read_attribute(out.grad_fn, "next_functions")[0][0] != get_gradient_edge(given).node:
+    node: Node = out.grad_fn
+    try:
+        if not is_axis_move(out) or read_attribute(node, "next_functions")[0][0] != get_gradient_edge(given).node:
+            return "", []
+        return node.name(), [read_attribute(node, f"_saved_{attribute}") for attribute in MOVED_AXES[node.name()]]
+    except MissingAttributeError:
         return "", []
-    return name, [read_attribute(out.grad_fn, f"_saved_{attribute}") for attribute in MOVED_AXES[name]]
 
 
 def signed_number(number: int) -> int:
