@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from dubium.attribution._autograd.nodes import count_graph_numbers
+from dubium.attribution._autograd.graph import count_graph_numbers
 from dubium.attribution._gradients import gradients_at, pixel_gradients
 
 

@@ -8,8 +8,6 @@ from torch.nn import functional as F
 
 import dubium
 from dubium.attribution import Context, fullgrad
-from dubium.attribution._fullgrad_terms import to_grid
-from dubium.attribution._layouts import CHANNELS_FIRST, CHANNELS_LAST, LayoutTracker
 from dubium.attribution.fullgrad import FullGradPass
 from dubium.models import Normalized, cifar_resnet, cnn, resnet18
 from dubium.models.normalized import Normalise
@@ -396,18 +394,20 @@ def test_tokens_are_complete_and_have_a_place(prefix, attention):
     network = randomised(Tokens(prefix, attention)).double()
     x = torch.rand(2, 3, 12, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert dubium.fullgrad_completeness(network, x).max() < 1e-8
-    layouts = [bias.layout for bias in FullGradPass(network, x).biases]
-    grids = [layout for layout in layouts if layout.grid is not None]
-    assert len(grids) >= 8
-    assert {(layout.grid, layout.prefix) for layout in grids} == {((3, 4), prefix)}
+    biases = FullGradPass(network, x).biases
+    at_tokens = [bias.place for bias in biases if len(bias.place.position_axes) == 1]
+    assert len(at_tokens) >= 8
+    assert {place.size for place in at_tokens} == {(3, 4)}
+    assert {skipped for place in at_tokens for _, skipped, _ in place.token_cuts} == ({prefix} if prefix else set())
 
 
 def test_a_term_on_tokens_lies_where_its_patch_is():
     """A bias that acts on one token is seen in the map over that token's patch alone."""
-    layout = LayoutTracker(2, sizes={(3, 4): None}).find(torch.zeros(2, 13, 8))
+    biases = FullGradPass(randomised(Tokens()), torch.rand(2, 3, 12, 16)).biases
+    place = next(bias.place for bias in biases if bias.value.shape == (2, 13, 8))
     gradient = torch.zeros(1, 1, 2, 13, 8)
     gradient[0, 0, 1, 1 + 4 * 2 + 3, 5] = 1  # row 2, column 3
-    assert to_grid(gradient, layout)[0, 1, :, :, 0].sum(-1).nonzero().tolist() == [[2, 3]]
+    assert place.to_maps(gradient)[0, 1, :, :, 0].sum(-1).nonzero().tolist() == [[2, 3]]
 
 
 def test_a_users_own_activation_module_is_seen():
@@ -532,6 +532,6 @@ def test_modules_that_permute_are_followed():
     """A convolution behind them has its channels first, and a dense layer between them last."""
     network = ODD["modules that permute"]().eval().requires_grad_(False)
     biases = FullGradPass(network, torch.rand(2, 3, 16, 16), only_spatial=True).biases
-    layouts = [bias.layout for bias in biases if not bias.is_full_size]
-    block = [CHANNELS_FIRST, CHANNELS_LAST, CHANNELS_LAST]  # a convolution, two dense layers
-    assert layouts == [CHANNELS_FIRST, *block, *block, CHANNELS_FIRST]
+    axes = [bias.place.position_axes for bias in biases if not bias.is_full_size]
+    block = [(2, 3), (1, 2), (1, 2)]  # a convolution, two dense layers
+    assert axes == [(2, 3), *block, *block, (2, 3)]

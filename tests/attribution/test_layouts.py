@@ -54,12 +54,12 @@ def test_attention_scaled_elsewhere_has_the_same_map(x, scaling):
 
 @pytest.mark.parametrize("scaling", [*SCALINGS, "norm", "dense"])
 def test_terms_of_attention_lie_at_its_tokens(x, scaling):
-    layouts = {tuple(bias.value.shape): bias.layout for bias in FullGradPass(attention(scaling), x).biases}
-    matrix, values = layouts[2, HEADS, TOKENS, TOKENS], layouts[2, HEADS, TOKENS, WIDTH]
-    assert (matrix.axes, matrix.grid) == ((2,), (8, 8))  # the keys'
-    assert (values.axes, values.grid) == ((1,), (8, 8))
+    places = {tuple(bias.value.shape): bias.place for bias in FullGradPass(attention(scaling), x).biases}
+    matrix, values = places[2, HEADS, TOKENS, TOKENS], places[2, HEADS, TOKENS, WIDTH]
+    assert (matrix.position_axes, matrix.size) == ((3,), (8, 8))  # the keys'
+    assert (values.position_axes, values.size) == ((2,), (8, 8))
     if scaling == "dense":
-        assert layouts[WIDTH,].grid == (8, 8)
+        assert places[WIDTH,].size == (8, 8)
 
 
 class AsManyChannelsAsTokens(nn.Module):
@@ -87,13 +87,13 @@ class AsManyChannelsAsTokens(nn.Module):
 def test_tokens_are_told_from_as_many_channels(x, how):
     torch.manual_seed(0)
     biases = FullGradPass(AsManyChannelsAsTokens(how).eval(), x).biases[3:]  # behind the input and the convolutions
-    layouts = [(tuple(bias.value.shape), bias.layout.axes) for bias in biases]
+    places = [(tuple(bias.value.shape), bias.place.position_axes) for bias in biases]
     expected = {
-        "heads": [((64,), (0,)), ((2, 1, 64, 64), (1,))],
-        "no heads": [((64,), (0,)), ((2, 64, 64), (1,)), ((2, 64, 64), (1,)), ((2, 64, 64), (0,))],
+        "heads": [((64,), (1,)), ((2, 1, 64, 64), (2,))],
+        "no heads": [((64,), (1,)), ((2, 64, 64), (2,)), ((2, 64, 64), (2,)), ((2, 64, 64), (1,))],
         "mixer": [],  # where each channel of a mixing layer belongs is not known
     }
-    assert layouts == expected[how]
+    assert places == expected[how]
 
 
 def test_a_map_with_channels_last_of_a_new_size_stays_a_map():
@@ -107,8 +107,8 @@ def test_a_map_with_channels_last_of_a_new_size_stays_a_map():
             parts = [rows[:, i::2, j::2] for i in (0, 1) for j in (0, 1)]
             return self.out(self.merge(torch.cat(parts, -1)).relu().mean((1, 2)))
 
-    layouts = [bias.layout for bias in FullGradPass(Merging().eval(), torch.rand(2, 3, 16, 16)).biases]
-    assert [layout.axes for layout in layouts] == [(1, 2), (1, 2), (0, 1)]
+    places = [bias.place for bias in FullGradPass(Merging().eval(), torch.rand(2, 3, 16, 16)).biases]
+    assert [place.position_axes for place in places] == [(2, 3), (2, 3), (1, 2)]
 
 
 @pytest.mark.parametrize("method", ["ua-backprop", "fullgrad", "grad", "auto"])

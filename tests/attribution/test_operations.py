@@ -122,3 +122,27 @@ def test_odd_networks_have_the_gradients_of_plain_autograd(name, batch):
     if "reentrant" not in name and "Function" not in name:  # which has no forward mode, so that its terms are others
         torch.testing.assert_close(maps, dubium.explain([plain] * 2, x).maps["total"], rtol=1e-9, atol=1e-12)
     assert all(parameter.grad is None and parameter.requires_grad for parameter in odd.parameters())
+
+
+@pytest.mark.parametrize("kind", ["add", "index_add", "setitem"])
+def test_what_is_added_to_a_constant_in_place_is_added_once(kind):
+    class Gathered(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head = nn.Conv2d(1, 4, 3, padding=1), nn.Linear(4, 3)
+
+        def forward(self, x):
+            features = self.conv(x)
+            sums = torch.zeros_like(features)
+            if kind == "add":
+                sums += features * features + 1
+            elif kind == "index_add":
+                sums.index_add_(1, torch.arange(4), features)
+            else:
+                sums[:, 1:] = features[:, 1:].sigmoid()
+            return self.head(sums.mean((2, 3)))
+
+    network, x = randomised(Gathered()).double(), images(2, dtype=torch.float64)
+    expected = network(x).softmax(-1)
+    torch.testing.assert_close(dubium.explain([network, randomised(Gathered(), 1).double()], x).members[0], expected)
+    assert dubium.fullgrad_completeness(network, x).max() < 1e-8

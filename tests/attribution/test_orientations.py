@@ -190,17 +190,26 @@ def test_the_output_of_attention_with_one_query_has_no_place() -> None:
     torch.testing.assert_close(maps_of(network, x)[0, 0], (x * gradient).abs()[0, 0], rtol=1e-4, atol=1e-9)
 
 
-def test_tokens_in_reverse_order_have_no_place() -> None:
+@pytest.mark.parametrize("prefix", [0, 2])
+def test_tokens_in_reverse_order_are_turned_back(prefix: int) -> None:
     class Backwards(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.embed, self.mix, self.head = nn.Conv2d(1, 6, 1, bias=False), nn.Linear(6, 6), nn.Linear(6, 3)
+            self.embed, self.mix = nn.Conv2d(1, 6, 1, bias=False), nn.Conv1d(16 + prefix, 16 + prefix, 1)
+            self.first, self.head = nn.Parameter(torch.zeros(1, prefix, 6)), nn.Linear(6, 3, bias=False)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.head(self.mix(self.embed(x).flatten(2).transpose(1, 2).flip(1)).mean(1))
+            tokens = self.embed(x).flatten(2).transpose(1, 2)
+            tokens = torch.cat([self.first.expand(len(x), -1, -1), tokens], 1).flip(1)
+            return self.head(self.mix(tokens).mean(1))
 
     torch.manual_seed(0)
-    assert maps_of(Backwards(), torch.zeros(1, 1, 4, 4)).abs().max() == 0
+    network = Backwards()
+    with torch.no_grad():
+        network.mix.bias.copy_(torch.arange(16.0 + prefix))  # the last of them act at what has no place
+    found = maps_of(network, torch.zeros(1, 1, 4, 4))[0, 0]
+    expected = torch.arange(16.0).flip(0).view(4, 4) / 120
+    torch.testing.assert_close(found / found.sum(), expected, rtol=1e-5, atol=1e-8)
 
 
 def test_a_map_does_not_depend_on_how_large_the_numbers_of_its_neighbours_are() -> None:

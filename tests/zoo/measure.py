@@ -14,7 +14,6 @@ import dubium
 from dubium.attribution import grad, input_grad
 from dubium.attribution._biases import Bias
 from dubium.attribution._context import DEFAULT_MEMORY, Context
-from dubium.attribution._fullgrad_terms import to_grid
 from dubium.attribution._target import ALL_LOGITS
 from dubium.attribution.fullgrad import FullGradPass, reduce_at_biases
 from dubium.networks.borrow import borrow_networks
@@ -122,7 +121,7 @@ def absolute_sums(bias: Bias, gradient: Tensor) -> Tensor:
         axis = gradient.ndim - 1 if bias.channel_axis == -1 else 3
         value = value.view(len(value), *[1] * (axis - 2), -1, *[1] * (gradient.ndim - 1 - axis))
     term = (gradient * value).abs()
-    placed = term.new_zeros(()) if bias.layout is None else to_grid(term, bias.layout).sum()
+    placed = term.new_zeros(()) if bias.place is None else bias.place.to_maps(term).sum()
     return torch.stack([placed, term.sum()])
 
 

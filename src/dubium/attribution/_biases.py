@@ -18,11 +18,14 @@ from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
-from dubium.attribution._autograd.nodes import disable_torch_function, is_copy, leads_around
+from dubium.attribution._autograd.graph import is_copy, leads_around
+from dubium.attribution._autograd.nodes import MissingAttributeError, disable_torch_function
 from dubium.attribution._bias_free import ELEMENTWISE_LAYERS, HOMOGENEOUS_LAYERS, LINEAR_LAYERS
 from dubium.attribution._implicit import ImplicitBiases
-from dubium.attribution._layouts import CHANNEL_LAYER, CHANNELS_FIRST, DENSE_LAYER, OTHER_LAYER, Layout, LayoutTracker
+from dubium.attribution._layout_rules import LayoutsByEdge, follow_layouts
+from dubium.attribution._layouts import Layout, image_layout
 from dubium.attribution._operations import OperationRecorder
+from dubium.attribution._places import Place, find_place
 from dubium.models.normalized import Normalise
 from dubium.posteriors.mc_dropout import FixedDropout
 from dubium.posteriors.stack import Stack
@@ -37,8 +40,18 @@ class Bias:
 
     value: Tensor  # one number a channel, or as large as the output; of several networks, stacked
     channel_axis: int  # the axis of the channels in the output
-    layout: Layout | None  # where its numbers lie in the image, if they have a place there
+    place: Place | None  # where its numbers lie in the image, if they have a place there
     is_full_size: bool  # as large as the output: of the input, and where it is implicit
+
+
+class RecordedBias(NamedTuple):
+    """A bias, and where it acts: at a tensor of the graph."""
+
+    edge: GradientEdge
+    shape: torch.Size  # of that tensor
+    value: Tensor
+    axis: int  # of the channels, if the bias has one number for each: the second or the last
+    place_edge: GradientEdge  # whose numbers lie where the bias's do: `edge`, if that is no leaf of its own
 
 
 class NormaliseCall(NamedTuple):
@@ -53,83 +66,94 @@ class NormaliseCall(NamedTuple):
 class RecordedBiases:
     """The biases of a forward pass, in order of execution, and where in the graph each acts.
 
-    With `only_spatial`, only those that have a place in the image; otherwise all, and the pass is of one image.
+    With `only_spatial`, only those that may have a place in the image; otherwise all, and the pass is of one image.
     """
 
-    layouts: LayoutTracker
+    image_count: int
     only_spatial: bool
-    biases_at_edges: list[tuple[GradientEdge, Bias]] = field(default_factory=list)
+    recorded: list[RecordedBias] = field(default_factory=list)
     normalise_calls: list[NormaliseCall] = field(default_factory=list)
     network_splits_batch: bool = False  # it takes the images of a batch apart: where each lies is then not known
 
-    def find_layout(self, out: Tensor) -> Layout | None:
-        self.network_splits_batch |= self.layouts.is_split_off(out)
-        return self.layouts.find(out)
-
     def is_wanted(self, out: Tensor) -> bool:
-        return not self.only_spatial or self.find_layout(out) is not None
+        """Whether the bias of such an output is of any use. Frequencies, and features (B, D), have no place."""
+        is_vector = out.ndim < 2 or (out.ndim == 2 and len(out) == self.image_count)
+        return not self.only_spatial or not (out.is_complex() or is_vector)
 
-    def add(self, out: Tensor, value: Tensor, *, on_last_axis: bool = False) -> None:
+    def add(self, out: Tensor, value: Tensor, *, on_last_axis: bool = False, placed_as: Tensor | None = None) -> None:
         """A bias that acts at a tensor of the graph: of its shape, or one number for each index of its second axis, or
-        of its last."""
-        if not out.requires_grad:
-            return
-        layout, axis, is_full_size = self.find_layout(out), -1 if on_last_axis else 1, value.shape == out.shape
-        if layout is not None and not is_full_size and axis % out.ndim - 1 in layout.axes:  # a number for each pixel
-            shape = [1] * out.ndim
-            shape[axis] = len(value)
-            value, is_full_size = value.view(shape).expand_as(out), True
-        if layout is not None or not self.only_spatial:
-            self.biases_at_edges.append((get_gradient_edge(out), Bias(value, axis, layout, is_full_size)))
+        of its last. It lies in the image where that tensor does, or another, `placed_as`."""
+        if out.requires_grad and self.is_wanted(out):
+            edge = get_gradient_edge(out)
+            place_edge = edge if placed_as is None else get_gradient_edge(placed_as)
+            self.recorded.append(RecordedBias(edge, out.shape, value, -1 if on_last_axis else 1, place_edge))
 
     def record_layer(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
-        """Forward hook. Convolution, dense layer, BatchNorm: record the bias. `Normalise`: note the call. Others: only
-        follow the layout."""
+        """Forward hook. Convolution, dense layer, BatchNorm: record the bias. `Normalise`: note the call."""
         if not torch.is_grad_enabled():  # a pass that is made for a check: its outputs are on no path to the logits
             return
         with disable_torch_function():
-            if not isinstance(layer, KNOWN_BIAS_LAYERS):
-                if not isinstance(layer, Normalise):
-                    self.layouts.follow(OTHER_LAYER, args, out)
-                elif out.requires_grad and len(out) == self.layouts.image_count:
-                    self.layouts.follow_orientation(args, out)
+            if isinstance(layer, Normalise):
+                if out.requires_grad and len(out) == self.image_count:
                     self.normalise_calls.append(NormaliseCall(layer, args[0], out))
                 return
             dense, is_norm = isinstance(layer, nn.Linear), isinstance(layer, _BatchNorm)
-            if dense:
-                self.layouts.note_last_axis(args, out)
-            self.layouts.follow(DENSE_LAYER if dense else CHANNEL_LAYER, args, out)
             value = batch_norm_shift(layer) if is_norm else layer.bias
             if isinstance(value, Tensor) and not value.requires_grad:  # one that depends on the image is no constant
                 has_batch = dense or is_norm or out.ndim == layer.weight.ndim
                 value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
                 self.add(out, value.detach(), on_last_axis=dense)
 
-    def biases_with_input(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
-        """All biases, after the input, which counts as one.
+    def find_biases(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
+        """All biases after the forward pass, the input first, which counts as one.
 
         If every path from x leads through equal `Normalise` layers, however deep in wrappers, the input is their
         output. Otherwise it is x, and a `Normalise` layer has an ordinary bias.
         """
-        if not self.normalise_calls or not self._begins_with_normalise(leaf, output):
-            shifts = [
-                (
-                    get_gradient_edge(call.out),
-                    Bias(call.layer.shift(call.input), 1, self.layouts.orient(CHANNELS_FIRST, call.out), False),
-                )
-                for call in self.normalise_calls
-            ]
-            return [
-                (get_gradient_edge(leaf), Bias(leaf.detach(), 1, CHANNELS_FIRST, True)),
-                *shifts,
-                *self.biases_at_edges,
-            ]
-        if len(self.normalise_calls) == 1:
-            out = self.normalise_calls[0].out
-            return [(get_gradient_edge(out), Bias(out.detach(), 1, CHANNELS_FIRST, True)), *self.biases_at_edges]
-        # of several networks: gradients meet at the image, where the factor 1 / std is in them already
-        centred = leaf.detach() - self.normalise_calls[0].layer.mean
-        return [(get_gradient_edge(leaf), Bias(centred, 1, CHANNELS_FIRST, True)), *self.biases_at_edges]
+        begins_with_normalise = bool(self.normalise_calls) and self._begins_with_normalise(leaf, output)
+        if begins_with_normalise and len(self.normalise_calls) == 1:
+            input_tensor, value = self.normalise_calls[0].out, self.normalise_calls[0].out.detach()
+        elif begins_with_normalise:
+            # of several networks: gradients meet at the image, where the factor 1 / std is in them already
+            input_tensor, value = leaf, leaf.detach() - self.normalise_calls[0].layer.mean
+        else:
+            input_tensor, value = leaf, leaf.detach()
+            shifts, self.recorded = self.recorded, []
+            for call in self.normalise_calls:
+                self.add(call.out, call.layer.shift(call.input))
+            self.recorded += shifts
+        input_bias = Bias(value, 1, find_place(image_layout(leaf.shape), len(leaf)), True)
+        layouts = self._layouts(leaf)
+        biases = [(get_gradient_edge(input_tensor), input_bias)]
+        for recorded in self.recorded:
+            edge = recorded.place_edge
+            bias = self._place_bias(recorded, layouts.get((edge.node, edge.output_nr)))
+            if bias.place is not None or not self.only_spatial:
+                biases.append((recorded.edge, bias))
+        return biases
+
+    def _layouts(self, leaf: Images) -> LayoutsByEdge:
+        try:
+            return follow_layouts(leaf, [recorded.place_edge for recorded in self.recorded])
+        except MissingAttributeError:  # this torch does not show its graph: what looks like a feature map is one
+            return {
+                (edge.node, edge.output_nr): image_layout(shape)
+                for edge, shape, *_ in self.recorded
+                if len(shape) == 4 and shape[0] == self.image_count
+            }
+
+    def _place_bias(self, recorded: RecordedBias, layout: Layout | None) -> Bias:
+        """The bias, with its place in the image."""
+        value, is_full_size = recorded.value, recorded.value.shape == recorded.shape
+        place = None if layout is None or value.is_complex() else find_place(layout, self.image_count)
+        if layout is not None and place is None and self.image_count > 1:
+            self.network_splits_batch |= find_place(layout, 1) is not None
+        axis_count = len(recorded.shape)
+        if place is not None and not is_full_size and recorded.axis % axis_count in place.position_axes:
+            own_shape = [1] * axis_count  # a number for each row, column or token
+            own_shape[recorded.axis] = len(value)
+            value, is_full_size = value.view(own_shape).expand(recorded.shape), True
+        return Bias(value, recorded.axis, place, is_full_size)
 
     def _begins_with_normalise(self, leaf: Images, output: Any) -> bool:
         first = self.normalise_calls[0].layer
@@ -147,11 +171,9 @@ def record_biases(network: nn.Module, image_count: int, *, only_spatial: bool) -
     Layers whose function is known, and innermost modules of any kind, have one bias each. What happens outside of them
     is recorded operation by operation.
     """
-    recorded = RecordedBiases(LayoutTracker(image_count), only_spatial)
+    recorded = RecordedBiases(image_count, only_spatial)
     layers, has_operations = innermost_layers(network)
-    operations = (
-        OperationRecorder(recorded.is_wanted, recorded.add, recorded.layouts.follow) if has_operations else None
-    )
+    operations = OperationRecorder(recorded.is_wanted, recorded.add) if has_operations else None
     handles = [*hook_layers(layers, recorded, operations)]
     try:
         with nullcontext() if operations is None else operations.recording():
@@ -168,23 +190,24 @@ def hook_layers(
 
     Hooks of a user's are operations outside of the layer: ours are next to it.
     """
-    implicit, is_all_known = ImplicitBiases(recorded), all(layers.values())
+    implicit = ImplicitBiases(recorded)
 
     def only_layers(hook: Callable[..., Any]) -> Callable[..., Any]:
         """The hook, for these layers alone: a deepcopy of a layer that a user's forward makes has its hooks, too."""
         return lambda layer, *given: hook(layer, *given) if layer in layers else None
 
     for layer, has_known_bias in layers.items():
-        if has_known_bias and type(layer) in ELEMENTWISE_LAYERS and (operations is not None or is_all_known):
-            continue  # it has no bias, and keeps the layout
+        has_no_bias = has_known_bias and not isinstance(layer, (*KNOWN_BIAS_LAYERS, Normalise))
+        if has_no_bias and (operations is None or type(layer) in ELEMENTWISE_LAYERS):
+            continue
         if operations is not None:
             yield layer.register_forward_pre_hook(only_layers(operations.pause))
             yield layer.register_forward_hook(only_layers(operations.resume), prepend=True, always_call=True)
-        if has_known_bias:
-            yield layer.register_forward_hook(only_layers(recorded.record_layer), prepend=True)
-        else:
+        if not has_known_bias:
             yield layer.register_forward_pre_hook(only_layers(implicit.before), with_kwargs=True)
             yield layer.register_forward_hook(only_layers(implicit.after), prepend=True)
+        elif not has_no_bias:
+            yield layer.register_forward_hook(only_layers(recorded.record_layer), prepend=True)
 
 
 def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import interpolate
 
-from dubium.attribution._autograd.nodes import graph_nodes
+from dubium.attribution._autograd.graph import graph_nodes
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._target import count_targets
 from dubium.attribution.grad_cam import find_layer

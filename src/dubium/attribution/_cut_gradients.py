@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from dubium.attribution._autograd.nodes import disable_torch_function, graph_nodes
+from dubium.attribution._autograd.graph import graph_nodes
+from dubium.attribution._autograd.nodes import disable_torch_function
 from dubium.checks import warn_user
 
 ADDITIONS = frozenset(

@@ -9,8 +9,6 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from dubium.attribution._biases import Bias
-from dubium.attribution._layouts import Layout
-from dubium.attribution._orientations import UPRIGHT
 from dubium.types import Images
 
 EPS = 1e-6  # of the reference code
@@ -55,27 +53,12 @@ def rescaled_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S B h w"]:
 
 def absolute_term(bias: Bias, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
     """The absolute product of gradient and bias, channels last."""
-    assert bias.layout is not None, "only biases that have a place in the image make maps"
+    assert bias.place is not None, "only biases that have a place in the image make maps"
     if bias.is_full_size:
-        return to_grid(gradient * bias.value, bias.layout).abs().contiguous()
-    on_grid = to_grid(gradient, bias.layout).contiguous()
-    repeated_bias = (
-        bias.value.flatten().expand(on_grid.shape[3], -1).flatten()
-    )  # one long inner loop instead of many short ones
-    return (on_grid.flatten(3) * repeated_bias).abs_().view_as(on_grid)
-
-
-def to_grid(gradient: Tensor, layout: Layout) -> Float[Tensor, "t B h w S C"]:
-    """A gradient (t, S, B, ...), channels last; tokens without a place in the image are left out."""
-    if layout.merged_images:
-        gradient = gradient.squeeze(2).unflatten(2, (layout.merged_images, -1))
-    channels = [3 + axis for axis in range(gradient.ndim - 3) if axis not in layout.axes]
-    maps = gradient.permute(0, 2, *[3 + axis for axis in layout.axes], 1, *channels)
-    if layout.grid is not None:
-        maps = maps[:, :, layout.prefix :].unflatten(2, layout.grid)
-    if layout.orientation != UPRIGHT:
-        maps = layout.orientation.upright(maps, row_axis=2)
-    return maps.flatten(5) if len(channels) > 1 else maps
+        return bias.place.to_maps(gradient * bias.value).abs().contiguous()
+    maps = bias.place.to_maps(gradient).contiguous()
+    repeated_bias = bias.value.flatten().expand(maps.shape[3], -1).flatten()  # one long inner loop, not many short ones
+    return (maps.flatten(3) * repeated_bias).abs_().view_as(maps)
 
 
 def extreme_value(term: Float[Tensor, "t B h w S C"], reduce_axis: Callable[..., Tensor]) -> Float[Tensor, "t B 1 1 S"]:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from dubium.attribution._autograd.autograd_backward import AutogradBackward
+from dubium.attribution._autograd.graph import graph_signature, nodes_between
 from dubium.attribution._autograd.nodes import (
     BackwardNode,
     MissingAttributeError,
@@ -25,8 +26,6 @@ from dubium.attribution._autograd.nodes import (
     OutputInfo,
     Reduction,
     call_batched,
-    graph_signature,
-    nodes_between,
     refuse_operation,
     silence_fallback_warnings,
     zeros_at,

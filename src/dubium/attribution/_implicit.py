@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from dubium.attribution._layouts import OTHER_LAYER
-
 if TYPE_CHECKING:
     from dubium.attribution._biases import RecordedBiases
 
@@ -177,16 +175,19 @@ class InputOutputTerms:
         """Which of its inputs the function has overwritten."""
         return [i for i, value in enumerate(self.copies) if value._version != self.versions[i]]
 
-    def terms(self, out: Any) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
-        """The output to go on with, and the tensors of the graph at which a bias acts, each with that bias."""
+    def terms(self, out: Any) -> tuple[Any, list[tuple[Tensor, Tensor, Tensor]]]:
+        """The output to go on with, and the tensors of the graph at which a bias acts.
+
+        Each comes with that bias, and with a tensor that lies in the image where the bias does.
+        """
         outputs = [value for value in flatten_tensors(out) if value.requires_grad]
         ones = self.ones
         if ones is not None and [value.shape for value in outputs] == [ones.shape] and not self.overwritten():
             out = map_tensors(out, lambda value: value / ones if value is outputs[0] else value)
-            return out, [(ones, -torch.ones_like(ones))]
+            return out, [(ones, -torch.ones_like(ones), self.inputs[0])]
         out = separate_outputs(out)
-        output_terms = [(value, value.detach()) for value in flatten_tensors(out) if value.requires_grad]
-        return out, [*((value, -value.detach()) for value in self.inputs), *output_terms]
+        output_terms = [(value, value.detach(), value) for value in flatten_tensors(out) if value.requires_grad]
+        return out, [*((value, -value.detach(), value) for value in self.inputs), *output_terms]
 
 
 BOOKKEEPING = frozenset(vars(nn.Module()))
@@ -254,17 +255,10 @@ class ImplicitBiases:
             (out, kept), terms = found.terms((out, state))
         else:
             out, kept = separate_outputs((out, state))
-            terms = [
-                (value, bias)
-                for value, bias in zip(flatten_tensors((out, kept)), found, strict=False)
-                if bias is not None
-            ]
+            outputs = zip(flatten_tensors((out, kept)), found, strict=False)
+            terms = [(value, bias, value) for value, bias in outputs if bias is not None]
         if keeps:
             vars(layer).update(kept)
-        # a plain LayerNorm over one axis works on (B, H, W, C); its subclasses for images move the axes themselves
-        if type(layer) is nn.LayerNorm and len(layer.normalized_shape) == 1:
-            self.recorded.layouts.note_last_axis(args, out)
-        self.recorded.layouts.follow(OTHER_LAYER, args, out)
-        for value, bias in terms:
-            self.recorded.add(value, bias)
+        for value, bias, placed_as in terms:
+            self.recorded.add(value, bias, placed_as=placed_as)
         return out

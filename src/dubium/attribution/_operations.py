@@ -36,18 +36,13 @@ class OperationRecorder(TorchFunctionMode):
 
     Args:
         wanted: whether the bias of such an output is of any use; if not, it is not computed.
-        record: takes a tensor of the graph, and the bias that acts there.
-        follow: takes the name, arguments and output of each operation.
+        record: takes a tensor of the graph, the bias that acts there, and as `placed_as` another tensor, if the bias
+            lies in the image where that one does.
     """
 
-    def __init__(
-        self,
-        wanted: Callable[[Tensor], bool],
-        record: Callable[[Tensor, Tensor], None],
-        follow: Callable[[str, Sequence[Any], Any], None],
-    ) -> None:
+    def __init__(self, wanted: Callable[[Tensor], bool], record: Callable[..., None]) -> None:
         super().__init__()
-        self.wanted, self.record, self.follow = wanted, record, follow
+        self.wanted, self.record = wanted, record
         self.depth: int | None = None  # how many layers are being executed, one in another; None if not recording
         self.is_off = False  # whether it is taken off the stack of modes meanwhile
 
@@ -88,27 +83,23 @@ class OperationRecorder(TorchFunctionMode):
             return function(*args, **kwargs)
         name = getattr(function, "__name__", "")
         if name in HOMOGENEOUS_FUNCTIONS and "value" not in kwargs:
-            out = function(*args, **kwargs)
-            self.follow(name, args, out)
-            return out
+            return function(*args, **kwargs)
         inputs = [value for value in flatten_tensors((args, kwargs)) if is_continuous(value)]
         dependent = [value for value in inputs if value.requires_grad]
         if not dependent or is_linear(name, inputs, dependent, args, kwargs):
-            out = function(*args, **kwargs)
-            self.follow(name, args, out)
-            return out
+            return function(*args, **kwargs)
         in_place = works_in_place(name, kwargs)
         before = [value.detach().clone() for value in dependent] if in_place else dependent
+        args_before = [copy_constant(args[0]), *args[1:]] if in_place and args else args  # it is called once more
         out = function(*args, **kwargs)
         out = out if in_place else separate_outputs(out)
-        self.follow(name, args, out)
         result = args[0] if out is None else out  # `x[i] = y` gives nothing, and changes its first input
         if not any(value.requires_grad and self.wanted(value) for value in flatten_tensors(result)):
             return out
         if name in BILINEAR_FUNCTIONS and len(inputs) == len(dependent) == 2:  # of u w, J v is 2 u w: b = -u w
             self.record(result, -replace_infinity(result.detach()))
             return out
-        call = DependentCall(function, args, kwargs, dependent, returns_nothing=out is None)
+        call = DependentCall(function, args_before, kwargs, dependent, returns_nothing=out is None)
         try:
             biases = implicit_biases(call.flat_outputs, [value.detach() for value in before])
         except NoForwardModeError:
@@ -122,9 +113,8 @@ class OperationRecorder(TorchFunctionMode):
         """Call a function that has no forward mode, and record the bias terms at its inputs and outputs."""
         both_ends = InputOutputTerms(dependent)
         out, terms = both_ends.terms(call.output(both_ends.copies))
-        for value, bias in terms:
-            self.follow("clone", dependent if value is both_ends.ones else (), value)
-            self.record(value, bias)
+        for value, bias, placed_as in terms:
+            self.record(value, bias, placed_as=placed_as)
         for i in both_ends.overwritten():
             dependent[i].copy_(both_ends.copies[i])
         return out
@@ -137,10 +127,7 @@ class OperationRecorder(TorchFunctionMode):
             checkpointed, _preserves_random_state, *args = args
             return checkpointed(*args)
         if own_class is BackwardHookFunction:  # identity: around layers with hooks on their gradients
-            outputs = function(*args)
-            for value, out in zip(args, outputs, strict=True):
-                self.follow("clone", (value,), out)
-            return outputs
+            return function(*args)
         given = flatten_tensors((args, kwargs))
         dependent = [value for value in given if is_continuous(value) and value.requires_grad]
         if self.depth != 0 or not torch.is_grad_enabled() or not dependent:
@@ -174,6 +161,11 @@ def is_linear(
         is_dividend = len(dependent) == 1 and isinstance(dividend, Tensor) and dividend.requires_grad
         return is_dividend and kwargs.get("rounding_mode") is None
     return False
+
+
+def copy_constant(value: Any) -> Any:
+    """A copy of a tensor that does not depend on the image; anything else as it is."""
+    return value.clone() if isinstance(value, Tensor) and not value.requires_grad else value
 
 
 def works_in_place(name: str, kwargs: dict[str, Any]) -> bool:

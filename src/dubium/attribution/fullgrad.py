@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._autograd.nodes import MissingAttributeError, count_graph_numbers
+from dubium.attribution._autograd.graph import count_graph_numbers
+from dubium.attribution._autograd.nodes import MissingAttributeError
 from dubium.attribution._biases import Bias, record_biases
 from dubium.attribution._budget import (
     IMAGE_BYTES_FACTOR,
@@ -67,8 +68,8 @@ class FullGradPass:
     def __init__(self, network: nn.Module, x: Images, *, only_spatial: bool = True) -> None:
         with record_biases(network, len(x), only_spatial=only_spatial) as recorded:
             self.leaf, self.output = forward_with_graph(network, x)
+        terms = recorded.find_biases(self.leaf, self.output)
         self.network_splits_batch = recorded.network_splits_batch
-        terms = recorded.biases_with_input(self.leaf, self.output)
         self.edges, self.biases = [edge for edge, _ in terms], [bias for _, bias in terms]
 
 
@@ -179,7 +180,7 @@ def maps_together(kept: Sequence[NetworkPasses], rescale: str, memory: int) -> F
     """
     passes = [first for ((_, first), *_) in kept]
     rows = sum([len(each.leaf) * each.output.shape[1] for each in passes])
-    shapes = {tuple([(bias.value.shape, bias.channel_axis, bias.layout) for bias in each.biases]) for each in passes}
+    shapes = {tuple([(bias.value.shape, bias.channel_axis, bias.place) for bias in each.biases]) for each in passes}
     if rows > TOGETHER_ROWS or len(shapes) > 1 or any(len(passes_of_one) > 1 for passes_of_one in kept):
         return None
     try:

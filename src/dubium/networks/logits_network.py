@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.jit import ScriptModule
 
-from dubium.attribution._autograd.nodes import graph_nodes
+from dubium.attribution._autograd.graph import graph_nodes
 from dubium.attribution._cut_gradients import CutWatch, warn_of_cut
 from dubium.attribution._measure import IS_MEASURING
 from dubium.attribution._passes import list_modules

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from dubium.attribution._autograd.nodes import COPIES, RESHAPES, last_operation
+from dubium.attribution._autograd.graph import last_operation
+from dubium.attribution._autograd.nodes import COPIES, RESHAPES
 from dubium.checks import warn_user
 from dubium.errors import NetworkError, OutputError
 from dubium.types import Images

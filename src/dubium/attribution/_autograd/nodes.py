@@ -1,13 +1,13 @@
-"""Autograd's graph, as far as it leads from an output to the places where gradients are wanted.
+"""What torch shows of a node of autograd's graph.
 
-The only module that reads the attributes by which torch shows what is in a node. Where a version of torch does not have
-what a rule needs, the node is not readable, and is left to autograd itself. Where it does not show the graph,
-`MissingAttributeError` is raised, and callers leave the whole graph to autograd.
+The only module that reads torch's private attributes. Where a version of torch does not have what a rule needs, the
+node is not readable, and is left to autograd itself. Where it does not show the graph, `MissingAttributeError` is
+raised, and callers leave the whole graph to autograd.
 """
 
 import math
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge
 
 from dubium.errors import NetworkError
 
@@ -29,7 +29,6 @@ DENSE, PRODUCT, ADDITION = "AddmmBackward0", "MmBackward0", "AddBackward0"
 MEAN, SLICE = "MeanBackward1", "SliceBackward0"
 RESHAPES = ("ViewBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0")
 COPIES = ("CloneBackward0", "AliasBackward0", "ToCopyBackward0")
-FLIP, TURN, PERMUTATION, TRANSPOSITION = "FlipBackward0", "Rot90Backward0", "PermuteBackward0", "TransposeBackward0"
 
 SAVED: dict[str, tuple[str, ...]] = {
     CONVOLUTION: ("weight", "stride", "padding", "dilation", "groups", "transposed"),
@@ -44,14 +43,24 @@ SAVED: dict[str, tuple[str, ...]] = {
 }
 """What the rules need of what the forward pass saved, by node, under torch's own names."""
 
-MOVED_AXES: dict[str, tuple[str, ...]] = {
-    FLIP: ("dims",),
-    TURN: ("dims", "k"),
-    PERMUTATION: ("dims",),
-    TRANSPOSITION: ("dim0", "dim1"),
+AXIS_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "Permute": ("dims",),
+    "Transpose": ("dim0", "dim1"),
+    "Flip": ("dims",),
+    "Rot90": ("dims", "k"),
+    "Roll": ("dims", "shifts"),
+    "Slice": ("dim", "start", "step"),
+    "Unfold": ("dimension",),
+    "Im2Col": ("kernel_size", "dilation", "padding", "stride"),
+    "Convolution": ("groups",),
+    "Index": ("indices",),
+    **dict.fromkeys(["Split", "SplitWithSizes", "Select", "Unbind", "Cat", "Stack"], ("dim",)),
+    **dict.fromkeys(["IndexSelect", "Gather", "Sort", "Topk"], ("dim",)),
+    **dict.fromkeys(["Mean", "Sum", "Nansum", "Prod", "Logsumexp", "LinalgVectorNorm", "Norm"], ("dim",)),
+    **dict.fromkeys(["Amax", "Amin", "Aminmax", "Max", "Min", "Median", "Kthvalue"], ("dim",)),
+    **dict.fromkeys(["Var", "VarMean", "Std", "StdMean"], ("dim",)),
 }
-"""What nodes that move axes have saved of it."""
-
+"""What nodes have saved of the axes that they move, cut or join, by the name of their operation."""
 
 disable_torch_function = getattr(torch._C, "DisableTorchFunction", nullcontext)
 """Context manager that disables `__torch_function__`: reading `.shape` or `.grad_fn` inside reaches no
@@ -67,6 +76,42 @@ def read_attribute(node: Node, name: str) -> Any:
         return getattr(node, name)
     except AttributeError as error:
         raise MissingAttributeError(f"{type(node).__name__} has no {name} in torch {torch.__version__}.") from error
+
+
+def next_edges(node: Node) -> Sequence[tuple[Node | None, int]]:
+    """For each input, the node that made it, if it has a gradient, and the number of that node's output."""
+    edges: Sequence[tuple[Node | None, int]] = read_attribute(node, "next_functions")
+    return edges
+
+
+def output_shapes(node: Node) -> list[tuple[int, ...]]:
+    """The shapes of a node's outputs, which are the inputs of its backward; an empty one for nested tensors."""
+    return [() if each.is_nested_tensor else tuple(each.shape) for each in read_attribute(node, "_input_metadata")]
+
+
+def count_numbers(node: Node) -> int:
+    """How many numbers a node's outputs have, and the weights of which its rule makes a copy."""
+    own = sum([math.prod(shape) for shape in output_shapes(node)])
+    return own + (read_attribute(node, "_saved_weight").numel() if node.name() == CONVOLUTION else 0)
+
+
+@cache
+def operation_name(node_name: str) -> str:
+    """torch's name of a node without what it adds: "Permute" of "PermuteBackward0"."""
+    return node_name.rstrip("0123456789").removesuffix("Backward")
+
+
+def read_axis_arguments(node: Node, operation: str) -> dict[str, Any] | None:
+    """What `AXIS_ARGUMENTS` names for this operation; None where this version of torch does not show all of it."""
+    try:
+        return {name: read_attribute(node, f"_saved_{name}") for name in AXIS_ARGUMENTS.get(operation, ())}
+    except MissingAttributeError:
+        return None
+
+
+def signed_number(number: int) -> int:
+    """A whole number that torch shows without its sign."""
+    return number if number < 2**63 else number - 2**64
 
 
 def refuse_operation(owner: str, error: Exception) -> NoReturn:
@@ -158,33 +203,6 @@ class BackwardNode:
     folded_norm: "BackwardNode | None" = None  # a BatchNorm that leaves its factors to this convolution
 
 
-def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
-    """The nodes between the root and those wanted, each before the nodes that it leads to."""
-    read_attribute(root, "_input_metadata")  # what torch shows of one node, it shows of all
-    read_attribute(root, "next_functions")
-    found: dict[Node, BackwardNode | None] = {}
-    order: list[BackwardNode] = []
-    stack: list[tuple[Node, Any]] = [(root, None)]
-    while stack:
-        node, next_functions = stack.pop()
-        if next_functions is not None:  # all that it leads to is complete
-            edges = [Edge(i, below, output) for i, (below, output) in enumerate(next_functions) if found.get(below)]
-            if edges or node in wanted:
-                found[node] = backward_node = read_node(node, edges)
-                order.append(backward_node)
-        elif node not in found:
-            found[node], next_functions = None, node.next_functions
-            stack.append((node, next_functions))
-            stack += [(below, None) for below, _ in next_functions if below is not None]
-    for backward_node in order:
-        backward_node.input_nodes = [made_by for edge in backward_node.edges if (made_by := found[edge.node])]
-        for made_by in backward_node.input_nodes:
-            made_by.output_nodes.append(backward_node)
-    for backward_node in order:
-        backward_node.is_fusable = len(backward_node.output_nodes) == 1 and backward_node.autograd_node not in wanted
-    return order[::-1]
-
-
 def read_node(node: Node, edges: list[Edge]) -> BackwardNode:
     """A node, with all that is read of it."""
     name, is_python = str(node.name()), not callable(node)
@@ -213,89 +231,6 @@ def tensor_argument(node: Node, number: int) -> int:
 
     Its backward returns something for every argument, while edges are of tensors alone.
     """
-    leading = [index for index, (below, _) in enumerate(read_attribute(node, "next_functions")) if below is not None]
+    leading = [index for index, (below, _) in enumerate(next_edges(node)) if below is not None]
     needing = [index for index, needs in enumerate(read_attribute(node, "needs_input_grad")) if needs]
     return needing[leading.index(number)]
-
-
-def graph_signature(graph: Sequence[BackwardNode], wanted: Sequence[GradientEdge]) -> tuple[Any, ...]:
-    """What must be equal for two graphs to be walked together."""
-    order, signature = {node.autograd_node: index for index, node in enumerate(graph)}, list[Any]()
-    for node in graph:
-        signature += [node.name, node.shape, *[(edge.input, order[edge.node], edge.output) for edge in node.edges]]
-        signature += [value.shape if isinstance(value, Tensor) else value for value in node.saved.values()]
-    return *signature, *[(order.get(edge.node), edge.output_nr) for edge in wanted]
-
-
-def graph_nodes(node: Node, stop_at: Collection[Node] = ()) -> set[Node]:
-    """A node of the graph and all that it leads to, but for `stop_at` and what only these lead to."""
-    read_attribute(node, "next_functions")  # what torch shows of one node, it shows of all
-    excluded = {None, *stop_at}
-    waiting = [] if node in excluded else [node]
-    seen = set[Node](waiting)
-    for above in waiting:
-        for below, _ in above.next_functions:
-            if below not in seen and below not in excluded:
-                seen.add(below)
-                waiting.append(below)
-    return seen
-
-
-def last_operation(output: Tensor, skip: Collection[str]) -> str:
-    """The name of the last node behind the output's last column that is not in `skip`; "" if there is none."""
-    node: Node | None = output.grad_fn
-    while node is not None and node.name() in skip:
-        node = read_attribute(node, "next_functions")[-1][0]
-    return "" if node is None else str(node.name())
-
-
-def count_graph_numbers(output: Tensor) -> int:
-    """How many numbers a graph holds: the outputs of all its nodes, and the weights of which a rule makes copies."""
-    read_attribute(output.grad_fn, "_input_metadata")
-    numbers = 0
-    for node in graph_nodes(output.grad_fn):
-        for metadata in node._input_metadata:
-            numbers += math.prod(metadata.shape)
-        if node.name() == CONVOLUTION:
-            numbers += read_attribute(node, "_saved_weight").numel()
-    return numbers
-
-
-def is_copy(tensor: Tensor, leaf: Tensor) -> bool:
-    """Whether a tensor is the leaf, or was made of it by copying alone."""
-    node: Node = get_gradient_edge(tensor).node
-    end = get_gradient_edge(leaf).node
-    while node is not end and node is not None and node.name() in COPIES:
-        ((node, _),) = read_attribute(node, "next_functions")
-    return node is end
-
-
-def is_axis_move(out: Tensor) -> bool:
-    """Whether the node that made a tensor moves axes."""
-    return out.grad_fn is not None and out.grad_fn.name() in MOVED_AXES
-
-
-def read_axis_move(given: Tensor, out: Tensor) -> tuple[str, list[Any]]:
-    """The name of the node that made `out` of `given`, and what it saved of how it moved axes.
-
-    ("", []) if it moved none, if this version of torch does not show it, or if there are other nodes between the two: a
-    layer may permute axes and back.
-    """
-    node: Node = out.grad_fn
-    try:
-        if not is_axis_move(out) or read_attribute(node, "next_functions")[0][0] != get_gradient_edge(given).node:
-            return "", []
-        return node.name(), [read_attribute(node, f"_saved_{attribute}") for attribute in MOVED_AXES[node.name()]]
-    except MissingAttributeError:
-        return "", []
-
-
-def signed_number(number: int) -> int:
-    """A whole number that torch shows without its sign."""
-    return number if number < 2**63 else number - 2**64
-
-
-def leads_around(output: Tensor, leaf: Tensor, gates: Collection[Tensor]) -> bool:
-    """Whether a way leads from an output to the leaf that passes none of the gates."""
-    passed = graph_nodes(get_gradient_edge(output).node, stop_at=[get_gradient_edge(gate).node for gate in gates])
-    return get_gradient_edge(leaf).node in passed

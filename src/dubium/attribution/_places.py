@@ -1,0 +1,77 @@
+"""Where the numbers of a feature lie in the image, by its layout; and its gradients as maps."""
+
+import math
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+from jaxtyping import Float
+from torch import Tensor
+
+from dubium.attribution._layouts import COLUMNS, IMAGES, ROWS, Layout, Part, axis_size
+
+
+class Place(NamedTuple):
+    """How the numbers of a feature are laid out as maps: what is done with its axes, in this order."""
+
+    cuts: tuple[tuple[int, tuple[int, ...]], ...]  # axes that are cut into parts, the last first; the parts' sizes
+    token_cuts: tuple[tuple[int, int, tuple[int, ...]], ...]  # of MORE_TOKENS: how many to skip; sizes of the others
+    flipped: tuple[int, ...]
+    order: tuple[tuple[int, ...], ...]  # which parts are images, rows, columns and channels, the slowest first
+    rolls: tuple[int, int]
+    position_axes: tuple[int, ...]  # the feature's own axes that run along rows or columns
+    size: tuple[int, int]  # h, w
+
+    def to_maps(self, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
+        """A gradient (t, S, *shape) as maps; tokens without a place are left out."""
+        for axis, sizes in self.cuts:
+            gradient = gradient.unflatten(2 + axis, sizes)
+        for axis, skipped, sizes in self.token_cuts:
+            gradient = gradient.narrow(2 + axis, skipped, math.prod(sizes)).unflatten(2 + axis, sizes)
+        if self.flipped:
+            gradient = gradient.flip([2 + axis for axis in self.flipped])
+        images, rows, columns, others = [[2 + axis for axis in axes] for axes in self.order]
+        maps = gradient.permute(0, *images, *rows, *columns, 1, *others)
+        for axis, axes in ((1, images), (2, rows), (3, columns), (5, others)):
+            if len(axes) != 1:
+                maps = maps.flatten(axis, axis + len(axes) - 1) if axes else maps.unsqueeze(axis)
+        return maps.roll(self.rolls, (2, 3)) if any(self.rolls) else maps
+
+
+@cache
+def find_place(layout: Layout, image_count: int) -> Place | None:
+    """How a feature is laid out as maps; None if it does not run along all images, rows and columns.
+
+    Where two axes run along the same, as those of queries and keys in a matrix of attention do, the last counts: keys
+    index the values that the matrix weights.
+    """
+    parts = layout.parts()
+    pieces = [piece for part in parts for piece in part.placed or (part,)]
+    axis_numbers = [n for n, axis in enumerate(layout.axes) for part in axis for _ in part.placed or (part,)]
+    by_step: dict[str, dict[int, int]] = {IMAGES: {}, ROWS: {}, COLUMNS: {}}  # numbers of pieces
+    for number, piece in enumerate(pieces):
+        if piece.along in by_step:
+            by_step[piece.along][piece.step] = number
+    order = [[steps[step] for step in sorted(steps, reverse=True)] for steps in by_step.values()]
+    images, height, width = [math.prod([pieces[number].size for number in numbers]) for numbers in order]
+    if images != image_count or not all(is_complete([pieces[n] for n in numbers]) for numbers in order):
+        return None
+    if not order[1] or not order[2] or (height * width == 1 and len(layout.axes) < 4):
+        return None  # pooled features (B, C) have no place; a map of one pixel has
+    used = {number for numbers in order for number in numbers}
+    order.append([number for number in range(len(pieces)) if number not in used])
+    axes, tokens = reversed([*enumerate(layout.axes)]), reversed([*enumerate(parts)])
+    return Place(
+        cuts=tuple([(n, tuple([part.size for part in axis])) for n, axis in axes if len(axis) != 1]),
+        token_cuts=tuple([(n, t.skipped, tuple([p.size for p in t.placed])) for n, t in tokens if t.placed]),
+        flipped=tuple([number for number in sorted(used) if pieces[number].is_flipped]),
+        order=tuple([tuple(numbers) for numbers in order]),
+        rolls=(layout.row_roll, layout.column_roll),
+        position_axes=tuple(sorted({axis_numbers[number] for numbers in order[1:3] for number in numbers})),
+        size=(height, width),
+    )
+
+
+def is_complete(pieces: Sequence[Part]) -> bool:
+    """Whether parts, the coarsest first, leave no step between them."""
+    return all(piece.step == axis_size(pieces[n + 1 :]) for n, piece in enumerate(pieces))
