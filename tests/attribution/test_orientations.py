@@ -269,3 +269,62 @@ def test_what_stands_between_a_flip_and_the_layers_does_not_hide_it() -> None:
             expected = maps_of(Before(lambda x: (x - 0.3) / 0.5, plain), x.flip(3)).flip(3)
         found = maps_of(Before(lambda x: x.flip(3), network), x)
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
+
+
+class InPlace(nn.Module):
+    """A bias at one pixel of a feature of which a view was changed in place: then torch shows strides alone."""
+
+    def __init__(self, change: Callable[[Tensor], None]) -> None:
+        super().__init__()
+        self.change, self.conv = change, nn.Conv2d(1, 4, 1, bias=False)
+        self.shift, self.head = nn.Parameter(torch.zeros(4, 5, 6)), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.conv(x) * 2
+        self.change(features)
+        return self.head((features + self.shift).mean((2, 3)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda h: h[:, 1:3].relu_(),
+        lambda h: h.view_as(h).relu_(),
+        lambda h: h.flatten(2).relu_(),
+        lambda h: h[:, :, 1:].add_(h[:, :, 1:]),
+    ],
+    ids=["channels", "all", "flat", "rows"],
+)
+@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
+def test_a_feature_of_which_a_view_was_changed_in_place_keeps_its_place(
+    change: Callable[[Tensor], None], memory_format: torch.memory_format
+) -> None:
+    torch.manual_seed(0)
+    network = InPlace(change).to(memory_format=memory_format)
+    with torch.no_grad():
+        network.shift[:, 3, 2] = 1
+    x = torch.zeros(2, 1, 5, 6).contiguous(memory_format=memory_format)
+    found = maps_of(network, x)[0, 0]
+    assert found.nonzero().tolist() == [[3, 2]]
+
+
+def test_a_view_that_is_changed_in_place_and_used_on_lies_where_its_numbers_do() -> None:
+    class Halves(nn.Module):
+        def __init__(self, transposes: bool) -> None:
+            super().__init__()
+            self.transposes, self.conv = transposes, nn.Conv2d(1, 4, 1, bias=False)
+            self.shift, self.head = nn.Parameter(torch.zeros(2, 6, 6)), nn.Linear(2, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            half = (self.conv(x) * 2)[:, 1:3]
+            half = half.mT if self.transposes else half
+            half.relu_()
+            return self.head((half + self.shift).mean((2, 3)))
+
+    for transposes in (False, True):
+        torch.manual_seed(0)
+        network = Halves(transposes)
+        with torch.no_grad():
+            network.shift[:, 4, 1] = 1
+        found = maps_of(network, torch.zeros(2, 1, 6, 6))[0, 0]
+        assert found.nonzero().tolist() == ([] if transposes else [[4, 1]])  # transposed: torch does not show how

@@ -1,5 +1,6 @@
 """What operations that move, cut, join or choose along axes do to the layout of a feature."""
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -55,8 +56,31 @@ class Step(NamedTuple):
 Rule = Callable[[Step], Layout | None]
 
 
-def forget_axes(step: Step) -> None:
-    """Numbers may come from anywhere."""
+def restride_axes(step: Step) -> Layout | None:
+    """A view that was changed in place: torch shows its strides, but not those of the tensor that it is a view of.
+
+    Slices and reshapes are recognised; that tensor is taken to be contiguous, or to have channels last in memory.
+    """
+    size, stride, shape = step.saved["size"], step.saved["stride"], step.given[0].shape
+    for own_stride in (contiguous_strides(shape), channels_last_strides(shape)):
+        if len(size) == len(shape) and all(n == 1 or a == b for n, a, b in zip(size, stride, own_stride, strict=True)):
+            layout, start = step.first, step.saved["storage_offset"] or 0
+            for number in sorted(range(len(shape)), key=lambda axis: -own_stride[axis]):
+                cut = cut_axis(layout.axes[number], start // own_stride[number], size[number])
+                layout, start = layout.replace_axis(number, cut), start % own_stride[number]
+            return layout
+    is_permuted = sorted(size) == sorted(shape)  # how, is not shown
+    is_reshaped = stride == contiguous_strides(size) and math.prod(size) == math.prod(shape)
+    return reshape(step.first, size) if is_reshaped and not is_permuted else None
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([math.prod(shape[axis + 1 :]) for axis in range(len(shape))])
+
+
+def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    image, *positions = contiguous_strides((*shape[:1], *shape[2:], *shape[1:2]))
+    return image, *positions[-1:], *positions[:-1]
 
 
 def reshape_axes(step: Step) -> Layout | None:

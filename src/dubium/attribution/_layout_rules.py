@@ -17,13 +17,13 @@ from dubium.attribution._axis_moves import (
     Rule,
     Step,
     flip_axes,
-    forget_axes,
     join_axes,
     permute_axes,
     reduce_axes,
     remove_axis,
     repeat_axes,
     reshape_axes,
+    restride_axes,
     roll_axes,
     slice_axis,
     split_axis,
@@ -159,7 +159,7 @@ def attend(step: Step) -> Layout | None:
 RULES: dict[str, Rule] = {
     name: rule
     for rule, names in {
-        forget_axes: "AsStrided",
+        restride_axes: "AsStrided",
         reshape_axes: "View UnsafeView ReshapeAlias Squeeze Unsqueeze",
         permute_axes: "Permute",
         swap_axes: "Transpose",

@@ -56,12 +56,16 @@ class Layout(NamedTuple):
     def parts(self) -> list[Part]:
         return [part for axis in self.axes for part in axis]
 
+    def pieces(self) -> list[Part]:
+        """The parts, with what the tokens that have a place run along instead of MORE_TOKENS."""
+        return [piece for part in self.parts() for piece in part.placed or (part,)]
+
     def is_rolled(self) -> bool:
         return bool(self.row_roll or self.column_roll)
 
     def is_upright(self) -> bool:
         """Whether the feature is neither rolled nor flipped nor transposed."""
-        placed = [part for part in self.parts() if part.along in (ROWS, COLUMNS)]
+        placed = [part for part in self.pieces() if part.along in (ROWS, COLUMNS)]
         order = [part.along for part in placed]
         is_transposed = COLUMNS in order and ROWS in order[order.index(COLUMNS) :]
         return not (self.is_rolled() or is_transposed or any(part.is_flipped for part in placed))
@@ -88,7 +92,7 @@ def is_nameless(axis: Axis) -> bool:
 def is_all_rows_or_columns(axis: Axis, layout: Layout) -> bool:
     """Whether an axis runs along all rows, or all columns, and nothing else."""
     along = axis[0].along
-    return len(axis) == 1 and along in (ROWS, COLUMNS) and [part.along for part in layout.parts()].count(along) == 1
+    return len(axis) == 1 and along in (ROWS, COLUMNS) and [piece.along for piece in layout.pieces()].count(along) == 1
 
 
 def flip_part(part: Part) -> Part:

@@ -45,8 +45,7 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
     Where two axes run along the same, as those of queries and keys in a matrix of attention do, the last counts: keys
     index the values that the matrix weights.
     """
-    parts = layout.parts()
-    pieces = [piece for part in parts for piece in part.placed or (part,)]
+    parts, pieces = layout.parts(), layout.pieces()
     axis_numbers = [n for n, axis in enumerate(layout.axes) for part in axis for _ in part.placed or (part,)]
     by_step: dict[str, dict[int, int]] = {IMAGES: {}, ROWS: {}, COLUMNS: {}}  # numbers of pieces
     for number, piece in enumerate(pieces):

@@ -44,6 +44,7 @@ SAVED: dict[str, tuple[str, ...]] = {
 """What the rules need of what the forward pass saved, by node, under torch's own names."""
 
 AXIS_ARGUMENTS: dict[str, tuple[str, ...]] = {
+    "AsStrided": ("size", "stride", "storage_offset"),
     "Permute": ("dims",),
     "Transpose": ("dim0", "dim1"),
     "Flip": ("dims",),
