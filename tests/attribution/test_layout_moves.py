@@ -141,9 +141,23 @@ def change_in_place(h: Tensor, rng: random.Random) -> Tensor:
 
 
 MOVES = [
-    permute, transpose, matrix_transpose, flip, turn, roll, flatten, unflatten, unflatten, reshape, one_more, one_less, cut,
-    part, select, more_tokens, fewer_tokens, beside_itself, repeat, expand, stack, windows, shuffle, choose, change_in_place,
-]  # fmt: skip
+    *(
+        permute,
+        transpose,
+        matrix_transpose,
+        flip,
+        turn,
+        roll,
+        flatten,
+        unflatten,
+        unflatten,
+        reshape,
+        one_more,
+        one_less,
+    ),
+    *(cut, part, select, more_tokens, fewer_tokens, beside_itself, repeat, expand, stack, windows, shuffle, choose),
+    change_in_place,
+]
 
 
 CUTS = {"cut", "part", "fewer_tokens", "change_in_place"}
