@@ -232,6 +232,16 @@ def test_fewer_images_than_were_asked_for_are_counted(protocol, here):
     assert not [note for note in read_notes("enough") if "asked for" in note]
 
 
+def test_fewer_training_images_than_were_asked_for_are_counted(here):
+    smoke = ("--methods", "grad", "--scale", "smoke", "--seeds", 1, "--input-shape", "3,12,12")
+    words = ("evaluate", "mitigation", OWN, "--dataset", "photos", *smoke)
+    assert "24 images are there; 500 were asked for." in say(*words, "--images", 500, "--out", "many")
+    assert "24 images are there; 500 were asked for." in read_notes("many")
+    for name, few in {"enough": ("--images", 24), "of-the-scale": ()}.items():
+        say(*words, *few, "--out", name)
+        assert not [note for note in read_notes(name) if "asked for" in note]
+
+
 def read_notes(folder):
     return json.loads((Path(folder) / "summary.json").read_text())["notes"]
 
