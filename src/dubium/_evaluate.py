@@ -11,6 +11,7 @@ from torch import Tensor
 from dubium._explain import uncertainty
 from dubium.checks import check_folder_name, check_kinds, check_seed, skipped_note
 from dubium.choices import DEMO
+from dubium.class_names import check_class_names
 from dubium.data import Dataset, load
 from dubium.data.fit import Preprocessing
 from dubium.data.image_files import find_images, image_size
@@ -21,7 +22,6 @@ from dubium.evaluation.methods import DEFAULTS, label_methods
 from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
 from dubium.evaluation.protocols.evaluation import ignore_step
 from dubium.folder_lock import own_folder
-from dubium.networks.class_choice import check_class_names
 from dubium.networks.outputs import OutputChoice, WithChosenOutput
 from dubium.posteriors import Record, as_posterior
 from dubium.posteriors.files.architecture import Architecture

@@ -18,10 +18,11 @@ from dubium.checks import (
     refuse_maps,
     warn_of_logits,
 )
+from dubium.class_names import check_class_names
 from dubium.errors import OptionError, PosteriorTypeError
 from dubium.explanation import Explanation, make_explanation
 from dubium.networks.borrow import borrow_networks
-from dubium.networks.class_choice import check_class_names, check_pair
+from dubium.networks.class_choice import check_pair
 from dubium.networks.logits_network import LogitsRequest
 from dubium.networks.outputs import OutputChoice
 from dubium.registry import METHODS, UA_BACKPROP, method_names
@@ -90,7 +91,7 @@ def explain(
         raise OptionError(f"progress={progress!r}; a function of (steps done, steps in all) is needed.")
     context = Context(parse_memory(memory), check_seed(seed), progress or DEFAULT_CONTEXT.progress)
     chosen = choose_method(method, options, x.shape[1])
-    names = None if class_names is None else check_class_names(class_names, pair)
+    names = None if class_names is None else check_class_names(class_names)
     pair_ids = None if pair is None else check_pair(pair, names)
     images = x.detach().clone() if keep_images else None
     request = LogitsRequest(output, pair_ids, chosen.explains_log_probs, chosen.needs_gradients, names)

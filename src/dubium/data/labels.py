@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from dubium.choices import DATASETS, DEMO
+from dubium.class_names import check_name_count, list_names
 from dubium.data.dataset import Dataset
-from dubium.errors import OptionError
-
-SHOWN = 10  # names in a message
 
 
 def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tuple[Dataset, str]:
@@ -92,18 +90,3 @@ def folder_labels_note(folders: Sequence[str], names: Sequence[str] | None, *, a
         f"Labels are not used: no class of the networks is known to be called like a folder ({list_names(folders)}). "
         "Say what the classes are called, in their order: --names A,B,..., or class_names= in Python."
     )
-
-
-def check_name_count(names: Sequence[str], count: int) -> None:
-    """Refuse names of classes that are not as many as the networks' classes."""
-    if len(names) != count:
-        raise OptionError(
-            f"There are {len(names)} names of classes for {count} classes ({list_names(names)}); give one for each, in "
-            f"the order of the networks' outputs: --names {list_names([str(number) for number in range(count)])}, or "
-            "class_names= in Python."
-        )
-
-
-def list_names(names: Sequence[str]) -> str:
-    """Names separated by commas; of many, the first and the last."""
-    return ",".join(names if len(names) <= SHOWN else [*names[:3], "...", names[-1]])

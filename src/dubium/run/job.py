@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from dubium._explain import explain, uncertainty
 from dubium.advice import advise
 from dubium.checks import AGREEMENT
+from dubium.class_names import check_name_count
 from dubium.data.fit import place_map, to_size
-from dubium.data.labels import check_name_count
 from dubium.errors import FileFormatError, ImagesError, OptionError
 from dubium.executor import EventListener
 from dubium.explanation import Explanation
