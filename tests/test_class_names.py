@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 
 import dubium
 from dubium.cli import app
-from dubium.errors import DubiumWarning, OptionError
+from dubium.errors import DubiumWarning, OptionError, UnknownNameError
 from dubium.posteriors import Gaussian, MCDropout, posterior_record
 from dubium.training import doubt_callback
+from tests.data.official import write_idx
 
 EQUAL = ["cat", "crane", "crane"]
 
@@ -107,3 +108,52 @@ def test_counting_classes_draws_no_random_numbers(networks, tmp_path):
     before = torch.get_rng_state()
     dubium.save_posterior(networks, tmp_path, classes=["a", "b", "c"], input_shape=(3, 8, 8))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+CLOTHES = "T-shirt/top,Trouser,Pullover,Dress,Coat,Sandal,Shirt,Sneaker,Bag,Ankle boot"
+"""Of Fashion-MNIST."""
+
+
+@pytest.fixture
+def clothes(tmp_path, monkeypatch):
+    """Ten images of Fashion-MNIST's, one of each class, and weights of networks for them."""
+    write_idx(tmp_path / "data" / "fashion-mnist", "t10k", count=10)
+    write_idx(tmp_path / "data" / "fashion-mnist", "train", count=10)
+    monkeypatch.setenv("DUBIUM_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    architecture = {"name": "cnn", "options": {"filters": 2}}
+    found = [dubium.models.cnn(filters=2).eval() for _ in range(2)]
+    dubium.save_posterior(found, "saved", architecture=architecture, input_shape=(1, 28, 28))
+    return found
+
+
+SMOKE = ("--methods", "grad", "--scale", "smoke", "--images", 2, "--step", 10, "--out", "evaluated")
+COMMANDS = {"explain": ("--top", 1, "--out", "explained"), "uncertainty": (), "evaluate blurring": SMOKE}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_misspelt_name_of_a_known_datasets_class_is_refused(command, clothes):
+    words = (*command.split(), "saved", "--dataset", "fashion-mnist", *COMMANDS[command], "--names")
+    refused = "No class of fashion-mnist is called 'Snaeker'. Did you mean 'Sneaker'? They are T-shirt/top, Trouser, "
+    assert refused in say(*words, CLOTHES.replace("Sneaker", "Snaeker"), code=2)
+    say(*words, CLOTHES)
+
+
+def test_a_misspelt_name_of_a_known_datasets_class_is_refused_in_python(clothes):
+    names = CLOTHES.replace("Dress", "Dres").split(",")
+    with pytest.raises(UnknownNameError, match=r"'Dres'\. Did you mean 'Dress'\?"):
+        dubium.explain_dataset(clothes, "fashion-mnist", "out", top=0, class_names=names)
+    with pytest.raises(UnknownNameError, match=r"'Dres'\. Did you mean 'Dress'\?"):
+        dubium.evaluate(clothes, "fashion-mnist", ["grad"], scale="smoke", class_names=names)
+
+
+def test_names_of_other_classes_than_a_known_datasets_are_taken_and_said(clothes):
+    words = ("uncertainty", "saved", "--dataset", "fashion-mnist", "--names")
+    assert "dubium: Labels are not used: no class of the networks" in say(*words, "a,b,c,d,e,f,g,h,i,j")
+    assert "not used" not in say(*words, CLOTHES)
+
+
+def test_labels_of_a_known_dataset_are_matched_by_name_in_python_as_in_the_command(clothes):
+    names = CLOTHES.split(",")[::-1]
+    found = dubium.explain_dataset(clothes, "fashion-mnist", "out", top=0, class_names=names)
+    assert [row.label for row in found.rows()] == list(range(10))[::-1]

@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 
 from dubium.choices import DATASETS, DEMO
 from dubium.class_names import check_name_count, list_names
 from dubium.data.dataset import Dataset
+from dubium.errors import UnknownNameError
 
 
 def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tuple[Dataset, str]:
@@ -27,7 +29,7 @@ def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tupl
         check_name_count(names, count)
     if data.labels is None:
         return data, ""
-    came_as_numbers = not data.by_folder and data.classes == tuple(map(str, range(len(data.classes))))
+    came_as_numbers = has_numbered_classes(data)
     has_names = data.by_folder or data.name in (*DATASETS, DEMO) or not came_as_numbers
     if names is not None and has_names and set(data.classes) <= set(names):
         order = data.labels.new_tensor([list(names).index(name) for name in data.classes])
@@ -59,6 +61,28 @@ def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tupl
         f"--names {called}, or class_names= in Python."
     )
     return replace(data, labels=None, classes=()), note
+
+
+def has_numbered_classes(data: Dataset) -> bool:
+    """Whether labels are numbers that nothing else names."""
+    return not data.by_folder and data.classes == tuple(map(str, range(len(data.classes))))
+
+
+def check_spelling(names: Sequence[str] | None, data: Dataset) -> None:
+    """Refuse names that a user gave as those of a published dataset, where one is misspelt: its labels would be lost.
+
+    They are taken to be the dataset's if they are as many, and if some of them are right.
+    """
+    if names is None or data.name not in DATASETS or has_numbered_classes(data) or len(names) != len(data.classes):
+        return
+    strange = [name for name in names if name not in data.classes]
+    missing = [name for name in data.classes if name not in names]
+    for name in strange if len(strange) < len(names) else ():
+        if near := get_close_matches(name, missing, n=1):
+            raise UnknownNameError(
+                f"No class of {data.name} is called {name!r}. Did you mean {near[0]!r}? They are "
+                f"{', '.join(data.classes)}."
+            )
 
 
 def folder_order_note(folders: Sequence[str]) -> str:
