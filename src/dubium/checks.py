@@ -48,8 +48,9 @@ def check_images(x: object) -> None:
         kind, advice = ("without values, on the meta device", "") if x.is_meta else (x.layout, ": x.to_dense()")
         raise ImagesTypeError(f"x is a tensor {kind}; a dense tensor with values is needed{advice}.")
     if not x.is_floating_point():
+        where = " dubium.explain_dataset and dubium.evaluate take bytes as they are." if x.dtype == torch.uint8 else ""
         raise ImagesTypeError(
-            f"x has dtype {x.dtype}; floating-point images are needed. For pixels in 0..255: x.float() / 255."
+            f"x has dtype {x.dtype}; floating-point images are needed. For pixels from 0 to 255: x / 255.{where}"
         )
     if x.dtype not in (torch.float16, torch.bfloat16, torch.float32, torch.float64):
         raise ImagesTypeError(f"x has dtype {x.dtype}, in which networks do not compute. Convert it: x.float().")
