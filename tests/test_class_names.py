@@ -6,14 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
-from typer.testing import CliRunner
 
 import dubium
-from dubium.cli import app
 from dubium.errors import DubiumWarning, OptionError, UnknownNameError
 from dubium.posteriors import Gaussian, MCDropout, posterior_record
 from dubium.training import doubt_callback
 from tests.data.official import write_idx
+from tests.own_networks import say
 
 EQUAL = ["cat", "crane", "crane"]
 
@@ -32,12 +31,6 @@ def networks():
 @pytest.fixture
 def x():
     return torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-
-
-def say(*words, code=0):
-    done = CliRunner().invoke(app, [*map(str, words)])
-    assert done.exit_code == code, done.output
-    return " ".join(done.output.split())
 
 
 CALLS = {

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dubium._explain import uncertainty
-from dubium.checks import check_folder_name, check_kinds, check_seed, skipped_note
+from dubium.checks import check_kinds, check_seed, skipped_note
 from dubium.choices import DEMO
 from dubium.class_names import check_class_names
 from dubium.data import Dataset, load
@@ -23,6 +23,7 @@ from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
 from dubium.evaluation.protocols.evaluation import ignore_step
 from dubium.folder_lock import own_folder
 from dubium.networks.outputs import OutputChoice, WithChosenOutput
+from dubium.path_checks import check_folder_name
 from dubium.posteriors import Record, as_posterior
 from dubium.posteriors.files.architecture import Architecture
 from dubium.posteriors.files.load import check_saved, load_with_record

@@ -12,11 +12,11 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
-from dubium.checks import check_finite_images
 from dubium.data.dataset import Dataset, as_float
 from dubium.data.image_files import byte_pixels, convert_colours
 from dubium.data.load import load
 from dubium.errors import DubiumError, FileFormatError, ImagesError, ImagesTypeError
+from dubium.image_checks import check_finite_images
 
 GIVEN = "given"
 """What a dataset is called that came from memory."""

@@ -15,10 +15,10 @@ from typing import Any
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from dubium.checks import check_input_shape
 from dubium.class_names import check_class_names
 from dubium.errors import DubiumError, OptionError, PosteriorError, lookup
 from dubium.files import write_atomically
+from dubium.image_checks import check_input_shape
 from dubium.models import Normalized
 from dubium.posterior_kinds import DEFAULT_KIND, POSTERIOR_KINDS, Storage
 from dubium.posteriors.adapters import as_posterior
