@@ -568,3 +568,15 @@ def test_networks_that_take_pixels_up_to_255_or_standardised_ones_bring_no_warni
     dubium.uncertainty(posterior, 255 * (x - x.mean()))
     dubium.uncertainty(posterior, 5 * x)
     dubium.uncertainty(posterior, 255 * x[:0])
+
+
+def test_bytes_are_told_the_line_that_does_what_explain_dataset_does_with_them(tmp_path, unchecked):
+    networks, x = ensemble(small_cnn), (255 * images(3)).to(torch.uint8)
+    for call in (dubium.explain, dubium.uncertainty):
+        with pytest.raises(errors.ImagesTypeError, match=r"x / 255\. dubium\.explain_dataset .* take bytes"):
+            call(networks, x)
+    with pytest.raises(errors.ImagesTypeError, match=r"x / 255\."):
+        dubium.explain_dataset(networks, x.long(), tmp_path / "long")
+    found = dubium.explain_dataset(networks, x, tmp_path / "bytes", top=0)
+    scores = dubium.uncertainty(networks, x / 255).scores["epistemic"]
+    torch.testing.assert_close(torch.tensor([row.epistemic for row in found.rows()]), scores)

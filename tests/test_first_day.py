@@ -9,13 +9,12 @@ import pytest
 import torch
 from captum.attr import LayerGradCam, NoiseTunnel, Saliency
 from PIL import Image
-from typer.testing import CliRunner
 
 import dubium
-from dubium.cli import app
 from dubium.errors import OptionError, PosteriorTypeError, UnknownNameError
 from dubium.run import open_results
 from dubium.training import train
+from tests.own_networks import say
 
 CODE = """
 import torch
@@ -57,12 +56,6 @@ def networks(tmp_path, monkeypatch):
 @pytest.fixture
 def x():
     return torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
-
-
-def say(*words, code=0):
-    done = CliRunner().invoke(app, [*map(str, words)])
-    assert done.exit_code == code, done.output
-    return " ".join(done.output.split())
 
 
 @pytest.mark.parametrize("call", [dubium.explain, dubium.uncertainty])

@@ -1,7 +1,6 @@
 """Slips of a fourth trial, with networks and images of one's own: each is taken, or answered with what to do."""
 
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -9,11 +8,8 @@ import torch
 from PIL import Image
 from torch import nn
 from torch.utils.data import Dataset
-from typer.testing import CliRunner
 
 import dubium
-from dubium.checks import check_images
-from dubium.cli import app
 from dubium.data import Dataset as Images
 from dubium.errors import (
     DubiumError,
@@ -25,49 +21,30 @@ from dubium.errors import (
     PosteriorTypeError,
     UnknownNameError,
 )
+from dubium.image_checks import check_images
 from dubium.posteriors import MCDropout, as_posterior, sghmc
 from dubium.training import Recipe, log_explanation
 from dubium.web.session import open_posterior_session
-
-CODE = """
-from torch import nn
-
-def network():
-    return nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8, 3))
-"""
+from tests.own_networks import bring_networks, own_images, own_networks, say
 
 
 @pytest.fixture
 def networks():
-    torch.manual_seed(0)
-    space = {}
-    exec(CODE, space)
-    return [space["network"]().eval() for _ in range(2)]
+    return own_networks()
 
 
 @pytest.fixture
 def x():
-    return torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    return own_images()
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch, networks):
     """A folder with code, weights and a photo."""
-    (tmp_path / "slips.py").write_text(CODE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "slips", raising=False)
-    for name, network in zip("ab", networks, strict=True):
-        torch.save(network.state_dict(), f"{name}.pt")
+    bring_networks(tmp_path, monkeypatch, "slips", networks)
     (tmp_path / "photos").mkdir()
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)).save("photos/x.png")
     return tmp_path
-
-
-def say(*words, code=0):
-    done = CliRunner().invoke(app, [*map(str, words)])
-    assert done.exit_code == code, done.output
-    return " ".join(done.output.split())
 
 
 def test_what_is_drawn_from_is_saved_as_the_networks_that_are_drawn(networks, x, tmp_path):

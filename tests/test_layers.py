@@ -19,9 +19,10 @@ LAYERS = [  # a module imports from its own line and from those below it
     ("shares", "class_sampling", "softmax_share"),
     ("models", "data"),
     (
-        *("checks", "files", "folder_lock", "reading", "seals", "tensor_files", "executor", "gaussian_kernel"),
-        *("ranking", "seeds", "types", "durations", "estimate", "errors", "protocols", "network_attributes"),
-        *("advice", "kinds", "posterior_kinds", "registry", "option_text", "choices"),
+        *("checks", "image_checks", "output_checks", "path_checks", "class_names", "files", "folder_lock", "reading"),
+        *("seals", "tensor_files", "executor", "gaussian_kernel", "ranking", "seeds", "types", "durations"),
+        *("estimate", "errors", "protocols", "network_attributes", "advice", "kinds", "posterior_kinds"),
+        *("registry", "option_text", "choices"),
     ),
 ]
 HEIGHT = {name: len(LAYERS) - i for i, names in enumerate(LAYERS) for name in names}

@@ -12,12 +12,12 @@ from typer.testing import CliRunner
 
 import dubium
 from dubium.attribution import blur_path
-from dubium.checks import check_images
 from dubium.cli import app
 from dubium.data import Dataset as Images
 from dubium.data.samples import as_dataset
 from dubium.errors import ImagesError, ImagesTypeError, OptionError, OutputError, UnknownNameError
 from dubium.evaluation.methods import label_methods
+from dubium.image_checks import check_images
 from dubium.registry import CONTROL_NAMES, REGISTERED
 from dubium.run import open_results
 from dubium.types import Attribution

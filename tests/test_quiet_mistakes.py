@@ -12,48 +12,33 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from typer.testing import CliRunner
 
 import dubium
-from dubium.cli import app
 from dubium.errors import ImagesTypeError, NetworkError, OptionError, PosteriorTypeError
 from dubium.models import Normalized
 from dubium.posteriors import MCDropout
 from dubium.run import open_results
 from dubium.training import Recipe
+from tests.own_networks import bring_networks, own_images, own_networks, say
 
-CODE = """
-from torch import nn
-
-def network():
-    return nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(8, 3))
-"""
 OWN = "quiet:network@a.pt,b.pt"
 SMOKE = {"evaluate blurring": ("--methods", "grad", "--scale", "smoke", "--images", "2", "--step", "10")}
 
 
 @pytest.fixture
 def networks():
-    torch.manual_seed(0)
-    space = {}
-    exec(CODE, space)
-    return [space["network"]().eval() for _ in range(2)]
+    return own_networks()
 
 
 @pytest.fixture
 def x():
-    return torch.rand(4, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+    return own_images()
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch, networks):
     """Code, weights, and wide photos of three classes."""
-    (tmp_path / "quiet.py").write_text(CODE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "quiet", raising=False)
-    for name, network in zip("ab", networks, strict=True):
-        torch.save(network.state_dict(), f"{name}.pt")
+    bring_networks(tmp_path, monkeypatch, "quiet", networks)
     rng = np.random.default_rng(0)
     for name in ("cat", "dog", "emu"):
         (tmp_path / "photos" / name).mkdir(parents=True)
@@ -61,12 +46,6 @@ def here(tmp_path, monkeypatch, networks):
             image = Image.fromarray(rng.integers(0, 256, (12, 16, 3), np.uint8))
             image.save(tmp_path / "photos" / name / f"{number}.png")
     return tmp_path
-
-
-def say(*words, code=0):
-    done = CliRunner().invoke(app, [*map(str, words)])
-    assert done.exit_code == code, done.output
-    return " ".join(done.output.split())
 
 
 TWICE = (
@@ -230,6 +209,16 @@ def test_fewer_images_than_were_asked_for_are_counted(protocol, here):
     assert "5 images are there; 500 were asked for." in read_notes("candidates")
     say(*words, "--images", 5, "--candidates", 5, "--out", "enough")
     assert not [note for note in read_notes("enough") if "asked for" in note]
+
+
+def test_fewer_training_images_than_were_asked_for_are_counted(here):
+    smoke = ("--methods", "grad", "--scale", "smoke", "--seeds", 1, "--input-shape", "3,12,12")
+    words = ("evaluate", "mitigation", OWN, "--dataset", "photos", *smoke)
+    assert "24 images are there; 500 were asked for." in say(*words, "--images", 500, "--out", "many")
+    assert "24 images are there; 500 were asked for." in read_notes("many")
+    for name, few in {"enough": ("--images", 24), "of-the-scale": ()}.items():
+        say(*words, *few, "--out", name)
+        assert not [note for note in read_notes(name) if "asked for" in note]
 
 
 def read_notes(folder):

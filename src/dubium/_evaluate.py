@@ -9,20 +9,21 @@ import torch
 from torch import Tensor
 
 from dubium._explain import uncertainty
-from dubium.checks import check_folder_name, check_kinds, check_seed, skipped_note
+from dubium.checks import check_kinds, check_seed, skipped_note
 from dubium.choices import DEMO
+from dubium.class_names import check_class_names
 from dubium.data import Dataset, load
 from dubium.data.fit import Preprocessing
 from dubium.data.image_files import find_images, image_size
-from dubium.data.labels import match_labels
+from dubium.data.labels import check_spelling, match_labels
 from dubium.data.samples import as_dataset
 from dubium.errors import NetworkError, OptionError, UnknownNameError, lookup
 from dubium.evaluation.methods import DEFAULTS, label_methods
 from dubium.evaluation.protocols import PROTOCOLS, Evaluation, run_protocol
 from dubium.evaluation.protocols.evaluation import ignore_step
 from dubium.folder_lock import own_folder
-from dubium.networks.class_choice import check_class_names
 from dubium.networks.outputs import OutputChoice, WithChosenOutput
+from dubium.path_checks import check_folder_name
 from dubium.posteriors import Record, as_posterior
 from dubium.posteriors.files.architecture import Architecture
 from dubium.posteriors.files.load import check_saved, load_with_record
@@ -89,7 +90,8 @@ def evaluate(
             f"call evaluate once for each protocol: {', '.join(TOGETHER)}."
         )
     lookup("protocol", PROTOCOLS, protocol)
-    class_names = None if class_names is None else check_class_names(class_names)
+    given_names = None if class_names is None else check_class_names(class_names)
+    class_names = given_names
     texts = lookup("scale", DEFAULTS, scale)
     opened: Posterior = ()
     record: Record | None = None
@@ -102,6 +104,7 @@ def evaluate(
             opened = as_posterior(posterior)
     preprocessing = None if input_shape is None else Preprocessing(input_shape)
     images = read_data(data, PROTOCOLS[protocol].split, preprocessing)
+    check_spelling(given_names, images)
     alone = isinstance(methods, str) or callable(methods)
     name = str(posterior) if isinstance(posterior, str | Path) else ""
     asked = texts if methods is None else [methods] if alone else methods

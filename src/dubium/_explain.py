@@ -10,20 +10,16 @@ from dubium._methods import FULLGRAD, choose_method
 from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_CONTEXT, DEFAULT_MEMORY, Context
 from dubium.attribution._passes import predict_logits
-from dubium.checks import (
-    check_images,
-    check_kinds,
-    check_seed,
-    parse_memory,
-    refuse_maps,
-    warn_of_logits,
-)
+from dubium.checks import check_kinds, check_seed, parse_memory
+from dubium.class_names import check_class_names
 from dubium.errors import OptionError, PosteriorTypeError
 from dubium.explanation import Explanation, make_explanation
+from dubium.image_checks import check_images
 from dubium.networks.borrow import borrow_networks
-from dubium.networks.class_choice import check_class_names, check_pair
+from dubium.networks.class_choice import check_pair
 from dubium.networks.logits_network import LogitsRequest
 from dubium.networks.outputs import OutputChoice
+from dubium.output_checks import refuse_maps, warn_of_logits
 from dubium.registry import METHODS, UA_BACKPROP, method_names
 from dubium.types import KINDS, Images, Kind, Progress
 
@@ -90,7 +86,7 @@ def explain(
         raise OptionError(f"progress={progress!r}; a function of (steps done, steps in all) is needed.")
     context = Context(parse_memory(memory), check_seed(seed), progress or DEFAULT_CONTEXT.progress)
     chosen = choose_method(method, options, x.shape[1])
-    names = None if class_names is None else check_class_names(class_names, pair)
+    names = None if class_names is None else check_class_names(class_names)
     pair_ids = None if pair is None else check_pair(pair, names)
     images = x.detach().clone() if keep_images else None
     request = LogitsRequest(output, pair_ids, chosen.explains_log_probs, chosen.needs_gradients, names)

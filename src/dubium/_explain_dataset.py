@@ -5,14 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.checks import check_folder_name, check_kinds, skipped_note, warn_user
+from dubium.checks import check_kinds, skipped_note, warn_user
 from dubium.choices import RANKING
+from dubium.class_names import check_class_names
 from dubium.data.labels import folder_labels_note
 from dubium.data.samples import GIVEN
 from dubium.errors import OptionError
 from dubium.folder_lock import own_folder
-from dubium.networks.class_choice import check_class_names
 from dubium.networks.outputs import OutputChoice
+from dubium.path_checks import check_folder_name
 from dubium.posteriors import as_posterior
 from dubium.posteriors.files.architecture import Architecture, describe_architecture
 from dubium.posteriors.files.load import check_saved, load_with_record

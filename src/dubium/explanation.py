@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dubium.checks import count_text, refuse_other_suffix
+from dubium.checks import count_text
 from dubium.errors import DataNotFoundError, FileFormatError, OptionError
+from dubium.path_checks import refuse_other_suffix
 from dubium.shares import class_shares
 from dubium.tensor_files import read_tensor_file, write_tensors
 from dubium.types import KINDS, Images, Kind, Logits, Maps

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 import dubium
-from dubium.cli import app
 from dubium.evaluation import protocols
 from dubium.run import open_results
+from tests.own_networks import say
 
 CODE = """
 import torch
@@ -58,12 +57,6 @@ def here(tmp_path, monkeypatch):
             height = size + rank if place == "photos" else size
             Image.fromarray(rng.integers(0, 256, (height, size, 3), np.uint8)).save(f"{place}/{name}/x.png")
     return tmp_path
-
-
-def say(*words, code=0):
-    done = CliRunner().invoke(app, [*map(str, words)])
-    assert done.exit_code == code, done.output
-    return " ".join(done.output.split())
 
 
 @pytest.fixture

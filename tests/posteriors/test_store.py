@@ -67,12 +67,12 @@ def test_names_shapes_and_training_are_remembered(folder):
         folder,
         architecture=CNN,
         kind="snapshot",
-        classes=["a", "b"],
+        classes=list("abcdefghij"),
         input_shape=(1, 10, 10),
         training={"epochs": 3},
     )
     record = posterior_record(folder)
-    assert (record.kind, record.classes, record.input_shape) == ("snapshot", ["a", "b"], [1, 10, 10])
+    assert (record.kind, record.classes, record.input_shape) == ("snapshot", [*"abcdefghij"], [1, 10, 10])
     assert (record.training, record.architecture, record.normalisation) == ({"epochs": 3}, CNN, None)
 
 

@@ -107,3 +107,14 @@ def test_all_of_it_at_smoke_scale(tmp_path):
     assert f"**{total - left_out} of" in page
     assert page.count("![") == 13
     assert "not reached in the time" not in page or left_out
+
+
+def test_a_folder_is_told_where_images_of_ones_own_are_measured(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "photos").mkdir()
+    found = call("blurring", "--dataset", "photos")
+    said = " ".join(found.output.split())
+    assert found.exit_code == 2
+    assert "No dataset called 'photos'. Available: mnist, fashion-mnist, svhn, cifar-10, cifar-100." in said
+    assert "`dubium evaluate all RUN --dataset photos --out FOLDER`" in said
+    assert "`dubium train --dataset photos --out RUN`" in said

@@ -1,3 +1,4 @@
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -237,3 +238,21 @@ def test_a_runs_own_method_is_shown_first(settings, first, out):
     assert len(names) == len(set(names))
     if first:
         assert s.explain_item(session, session.pictures[0], s.Choice(first)).method == settings["method"]
+
+
+@pytest.mark.parametrize("smooth", [0.0, 1.5])
+def test_what_kinds_share_is_one_number_in_the_report_and_in_the_explorer(smooth, tmp_path):
+    posterior, data = piles.posterior(tmp_path / "posterior"), tmp_path / "images"
+    data.mkdir()
+    for number in range(3):
+        pixels = np.random.default_rng(number).integers(0, 256, (37, 23, 3), np.uint8)  # neither size of the networks'
+        Image.fromarray(pixels).save(data / f"{number}.png")
+    explain_dataset(open_work(Settings({"run": posterior}, {"files": [str(data)]})), tmp_path / "out")
+    write_page(tmp_path / "out", smooth=smooth)
+    caption = re.compile(r"<figcaption>(contrast <b>\d+.?% shared</b>)</figcaption>")
+    page = (tmp_path / "out" / "index.html").read_text()
+    session = s.open_posterior_session({"run": posterior}, {"files": [str(data)]})
+    for item in session.pictures:
+        row = kinds_row(item, "", s.explain_item(session, item, s.Choice()).maps, session.preprocessing, 0.5)
+        (said,) = caption.findall(row)
+        assert caption.findall(page.partition(f"over image {item.id}:")[2])[0] == said

@@ -117,6 +117,7 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     """Posterior, images and methods that the user named."""
     from dubium._evaluate import check_networks, match_to_networks, other_images
     from dubium.checks import check_kinds, skipped_note
+    from dubium.data.labels import check_spelling
     from dubium.errors import lookup
     from dubium.evaluation.methods import DEFAULTS, parse_methods
     from dubium.evaluation.protocols import Evaluation
@@ -140,7 +141,9 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
         preprocessing = named_preprocessing(shared, named, images, opened, record)
         data = open_dataset(images, split, preprocessing)
         posterior = check_networks(opened, data, named.get("output"), record)
-        names = split_words([shared.names]) if shared.names else record.classes if record else None
+        given = split_words([shared.names]) if shared.names else None
+        check_spelling(given, data)
+        names = given or (record.classes if record else None)
         data, note = match_to_networks(data, posterior, names, protocol)
     else:
         preprocessing = named_preprocessing(shared, named, images, posterior, None)

@@ -8,6 +8,7 @@ import typer
 from typer.core import TyperCommand
 
 from dubium.choices import DATASETS, DEMO, FITS, INTERPOLATIONS, RANKING
+from dubium.class_names import check_class_names
 from dubium.cli._settings import (
     SEVERAL,
     check_option_texts,
@@ -109,8 +110,24 @@ Std = Annotated[list[str] | None, typer.Option(metavar="NUMBERS", rich_help_pane
 InputShape = Annotated[
     str | None, typer.Option(metavar="C,H,W", rich_help_panel=POSTERIOR, help="Of the networks' images, if not known.")
 ]
+
+
+def check_names_text(text: str | None) -> str | None:
+    """A callback of an option that takes names of classes: the name of a file is none of them."""
+    if text is not None and len(names := split_words([text])) < 2:
+        raise OptionError(
+            f"--names is {text!r}; the names of all classes are needed, in the order of the networks' outputs, with "
+            "commas between them: --names cat,dog. Of a file with a name in each line: "
+            '--names "$(paste -sd, classes.txt)".'
+        )
+    return text if text is None else ",".join(check_class_names(names, "--names"))
+
+
 Names = Annotated[
-    str | None, typer.Option(metavar="A,B,...", rich_help_panel=POSTERIOR, help="Of the classes, if not known.")
+    str | None,
+    typer.Option(
+        metavar="A,B,...", rich_help_panel=POSTERIOR, callback=check_names_text, help="Of the classes, if not known."
+    ),
 ]
 ImageFiles = Annotated[
     list[str] | None, typer.Option("--images", metavar="DIR|FILES", rich_help_panel=IMAGES, help="Folders or files.")

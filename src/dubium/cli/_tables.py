@@ -69,7 +69,8 @@ def say_unfinished(results: "Results") -> None:
 
 def say_unused_labels(results: "Results", work: "Work") -> None:
     """Say how folders become labels where classes have no names: those called by numbers, or those of a dataset."""
-    from dubium.data.labels import folder_labels_note, list_names
+    from dubium.class_names import list_names
+    from dubium.data.labels import folder_labels_note
     from dubium.run.sources import FileImages, source_folders
 
     named = [PurePath(name) for name in work.settings.images.get("files", ())]

@@ -11,9 +11,9 @@ from dubium.choices import DATASETS, SCALES
 from dubium.cli import _options as o
 from dubium.cli._engine import Address, EngineName, executor_for, threads_for
 from dubium.cli._estimate import print_estimate
-from dubium.cli._options import one_of
+from dubium.cli._options import completion, one_of
 from dubium.cli._settings import posterior_settings, split_words
-from dubium.errors import OptionError
+from dubium.errors import OptionError, UnknownNameError, lookup
 from dubium.folder_lock import own_folder
 
 if TYPE_CHECKING:
@@ -21,6 +21,20 @@ if TYPE_CHECKING:
 
 ALL = "all"
 LONG = 10  # seconds from which a run says beforehand what it will take
+
+
+def check_datasets(text: str | None) -> str | None:
+    """A callback of --dataset: those of the paper, and where other images are measured."""
+    for word in split_words([text]) if text else ():
+        try:
+            lookup("dataset", dict.fromkeys(DATASETS), word)
+        except UnknownNameError as error:
+            raise UnknownNameError(
+                f"{error} reproduce measures the paper's tables, which are about these datasets. On images "
+                f"and networks of yours, `dubium evaluate all RUN --dataset {word} --out FOLDER` measures the same "
+                f"methods; `dubium train --dataset {word} --out RUN` trains networks for it."
+            ) from error
+    return text
 
 
 def reproduce(
@@ -36,7 +50,10 @@ def reproduce(
         typer.Option(help="A file whose part from `<!-- reproduce -->` to `<!-- end -->` gets a short table."),
     ] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Only these, such as mnist,svhn.", **one_of("dataset", DATASETS))
+        str | None,
+        typer.Option(
+            help="Only these, such as mnist,svhn.", callback=check_datasets, autocompletion=completion(DATASETS)
+        ),
     ] = None,
     estimate: Annotated[
         bool, typer.Option("--estimate", help="Say what is left to do and what it will take, and do nothing.")
@@ -65,7 +82,6 @@ def reproduce(
     import torch
 
     from dubium.cli._progress import step_lines
-    from dubium.errors import lookup
     from dubium.executor import thread_count
     from dubium.reproduce.costs import estimate_jobs, training_statuses
     from dubium.reproduce.page import write_results_page

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 
 from dubium.choices import DATASETS, DEMO
+from dubium.class_names import check_name_count, list_names
 from dubium.data.dataset import Dataset
-from dubium.errors import OptionError
-
-SHOWN = 10  # names in a message
+from dubium.errors import UnknownNameError
 
 
 def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tuple[Dataset, str]:
@@ -29,7 +29,7 @@ def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tupl
         check_name_count(names, count)
     if data.labels is None:
         return data, ""
-    came_as_numbers = not data.by_folder and data.classes == tuple(map(str, range(len(data.classes))))
+    came_as_numbers = has_numbered_classes(data)
     has_names = data.by_folder or data.name in (*DATASETS, DEMO) or not came_as_numbers
     if names is not None and has_names and set(data.classes) <= set(names):
         order = data.labels.new_tensor([list(names).index(name) for name in data.classes])
@@ -63,6 +63,28 @@ def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tupl
     return replace(data, labels=None, classes=()), note
 
 
+def has_numbered_classes(data: Dataset) -> bool:
+    """Whether labels are numbers that nothing else names."""
+    return not data.by_folder and data.classes == tuple(map(str, range(len(data.classes))))
+
+
+def check_spelling(names: Sequence[str] | None, data: Dataset) -> None:
+    """Refuse names that a user gave as those of a published dataset, where one is misspelt: its labels would be lost.
+
+    They are taken to be the dataset's if they are as many, and if some of them are right.
+    """
+    if names is None or data.name not in DATASETS or has_numbered_classes(data) or len(names) != len(data.classes):
+        return
+    strange = [name for name in names if name not in data.classes]
+    missing = [name for name in data.classes if name not in names]
+    for name in strange if len(strange) < len(names) else ():
+        if near := get_close_matches(name, missing, n=1):
+            raise UnknownNameError(
+                f"No class of {data.name} is called {name!r}. Did you mean {near[0]!r}? They are "
+                f"{', '.join(data.classes)}."
+            )
+
+
 def folder_order_note(folders: Sequence[str]) -> str:
     """What to say where nothing names the classes, and there are as many folders as classes."""
     return (
@@ -92,18 +114,3 @@ def folder_labels_note(folders: Sequence[str], names: Sequence[str] | None, *, a
         f"Labels are not used: no class of the networks is known to be called like a folder ({list_names(folders)}). "
         "Say what the classes are called, in their order: --names A,B,..., or class_names= in Python."
     )
-
-
-def check_name_count(names: Sequence[str], count: int) -> None:
-    """Refuse names of classes that are not as many as the networks' classes."""
-    if len(names) != count:
-        raise OptionError(
-            f"There are {len(names)} names of classes for {count} classes ({list_names(names)}); give one for each, in "
-            f"the order of the networks' outputs: --names {list_names([str(number) for number in range(count)])}, or "
-            "class_names= in Python."
-        )
-
-
-def list_names(names: Sequence[str]) -> str:
-    """Names separated by commas; of many, the first and the last."""
-    return ",".join(names if len(names) <= SHOWN else [*names[:3], "...", names[-1]])

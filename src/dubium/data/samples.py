@@ -12,11 +12,11 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
-from dubium.checks import check_finite_images
 from dubium.data.dataset import Dataset, as_float
 from dubium.data.image_files import byte_pixels, convert_colours
 from dubium.data.load import load
 from dubium.errors import DubiumError, FileFormatError, ImagesError, ImagesTypeError
+from dubium.image_checks import check_finite_images
 
 GIVEN = "given"
 """What a dataset is called that came from memory."""
@@ -114,7 +114,10 @@ def check_image_batch(images: Tensor) -> Tensor:
     if images.ndim != 4 or not len(images):
         raise ImagesError(f"The images have shape {tuple(images.shape)}; (N, C, H, W) is needed, with N of 1 at least.")
     if images.dtype != torch.uint8 and not images.is_floating_point():
-        raise ImagesTypeError(f"The images are {images.dtype}; bytes from 0 to 255 (uint8) or floats are needed.")
+        raise ImagesTypeError(
+            f"The images are {images.dtype}; bytes from 0 to 255 (uint8) or floats are needed. "
+            "For pixels from 0 to 255: x / 255."
+        )
     images = images.detach().cpu()
     check_finite_images(images, "The images have")
     return images if images.dtype == torch.uint8 else images.float()

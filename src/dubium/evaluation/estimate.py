@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from dubium.checks import AGREEMENT, count_text
+from dubium.checks import count_text
 from dubium.data import Dataset
 from dubium.errors import lookup
 from dubium.estimate import Estimate
@@ -22,6 +22,7 @@ from dubium.evaluation.protocols.causes_networks import new_cause_network
 from dubium.evaluation.protocols.evaluation import Evaluation, check_can_disagree, ignore_step, labelled_sets
 from dubium.evaluation.protocols.mitigation import MitigationOptions
 from dubium.executor import in_turn
+from dubium.output_checks import AGREEMENT
 from dubium.registry import load_function
 from dubium.training.estimate import epoch_seconds
 from dubium.training.loop import limit_images, network_for

@@ -1,6 +1,6 @@
-"""Two classes that a user asks about, and what the classes are called."""
+"""Two classes that a user asks about, and whether there is a name for each class."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 from torch import Tensor
@@ -38,23 +38,6 @@ def select_pair(logits: Tensor, pair: Pair) -> Tensor:
     if max(pair) >= classes:
         raise OptionError(f"pair={pair}, but the networks have {classes} classes, numbered 0 to {classes - 1}.")
     return logits[:, list(pair)]
-
-
-def check_class_names(names: object, pair: object = None) -> tuple[str, ...]:
-    """Names in the order of the classes: of a list, an array, or a mapping from the classes' numbers."""
-    if isinstance(names, Mapping) and set(names) == set(range(len(names))):
-        names = [names[k] for k in range(len(names))]
-    names = names.tolist() if hasattr(names, "tolist") else names
-    if isinstance(names, str | Mapping) or not isinstance(names, Sequence):
-        raise OptionError(
-            f"class_names is a {type(names).__name__}; a list of names in the order of the networks' classes is needed."
-        )
-    found = tuple(map(str, names))
-    for item in pair if isinstance(pair, Iterable) else ():
-        if found.count(item) > 1:
-            numbers = [number for number, name in enumerate(found) if name == item]
-            raise OptionError(f"pair={pair!r}, but classes {list_some(numbers)} are all called {item!r}. Give numbers.")
-    return found
 
 
 def check_class_count(names: Sequence[str], classes: int, pair: Pair | None) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from dubium.checks import check_is_tensor
 from dubium.errors import NetworkError
+from dubium.output_checks import check_is_tensor
 from dubium.posteriors.optional_imports import import_extra
 from dubium.seeds import temporary_seed
 

@@ -15,6 +15,7 @@ from dubium.report.pictures import (
     img_element,
     map_element,
     maps_row,
+    networks_maps,
     outlines_svg,
     place_of_most,
     row_image,
@@ -155,11 +156,11 @@ def maps_html(row: Row, smooth: float = 0.0) -> str:
         words = f"{kind.capitalize()} uncertainty over image {row.id}: {row.scores()[kind]:.3f} nats"
         stage = stage_html(size, map_element(values, size, words) + outlines_svg(row, kind), under=True)
         parts.append(f'<figure class="{kind}">{stage}<figcaption>{kind}</figcaption></figure>')
-    contrast = contrast_of_kinds(drawn)
+    contrast = contrast_of_kinds(networks_maps(row), drawn)
     if contrast is not None:
         layer = img_element(contrast_colours(contrast, size), f"Image {row.id}: {contrast.words}")
-        caption = f"<figcaption>contrast <b>{percent(contrast.shared)} shared</b></figcaption>"
-        parts.append(f'<figure class="contrast">{stage_html(size, layer, under=True)}{caption}</figure>')
+        stage, caption = stage_html(size, layer, under=True), f"<figcaption>{contrast.caption}</figcaption>"
+        parts.append(f'<figure class="contrast">{stage}{caption}</figure>')
     lowering = "" if not row.signed else lowering_html(row, size, smooth)
     return maps_row(parts, size, has_contrast=contrast is not None) + lowering
 

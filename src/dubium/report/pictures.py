@@ -33,8 +33,13 @@ def row_image(row: Row) -> Float[Tensor, "C H W"]:
     return read_image(row.thumbnail, pixels=THUMBNAIL_PIXELS)
 
 
+def networks_maps(row: Row) -> dict[str, Float[Tensor, "H W"]]:
+    """A row's maps by kind, on the networks' own grid."""
+    return {kind: torch.from_numpy(array.copy()) for kind, array in row.stored_maps().items()}
+
+
 def drawn_maps(row: Row, smooth: float = 0.0) -> dict[str, Float[Tensor, "H W"]]:
-    """A row's maps as they are drawn, by kind: smoothed by so many of their pixels."""
+    """A row's maps as they are drawn, by kind: on the whole image, smoothed by so many of their pixels."""
     return {kind: smooth_map(torch.from_numpy(array.copy()), smooth) for kind, array in row.coarse_maps().items()}
 
 
@@ -84,25 +89,39 @@ class Contrast:
     shared: float
     """The sum of the smaller of both, from 0 (nothing in common) to 1 (the same picture)."""
     words: str
+    caption: str
 
 
-def contrast_of_kinds(maps: Mapping[str, Tensor]) -> Contrast | None:
-    """The contrast of the aleatoric and the epistemic map; None where one is missing or empty."""
-    if not {"aleatoric", "epistemic"} <= maps.keys():
+def contrast_of_kinds(maps: Mapping[str, Tensor], drawn: Mapping[str, Tensor] | None = None) -> Contrast | None:
+    """The contrast of the aleatoric and the epistemic map; None where one is missing or empty.
+
+    Args:
+        maps: on the networks' own grid, neither smoothed nor resized, so that what they share is one number on every
+            page.
+        drawn: the same maps as they are drawn, which the difference is of; these, if not given.
+    """
+    both, seen = shares_of_kinds(maps), shares_of_kinds(maps if drawn is None else drawn)
+    if both is None or seen is None:
         return None
-    both = [maps[kind].double().clamp(min=0) for kind in ("aleatoric", "epistemic")]
-    if not all(array.sum() > 0 for array in both):
-        return None
-    aleatoric, epistemic = (array / array.sum() for array in both)
+    shared = float(torch.minimum(*both).sum())
+    aleatoric, epistemic = seen
     difference = ((epistemic - aleatoric) / brightest_value(torch.maximum(aleatoric, epistemic))).clamp(-1, 1).float()
-    shared = float(torch.minimum(aleatoric, epistemic).sum())
     places = [place_of_peak(sign * difference.numpy()) for sign in (-1, 1)]
     return Contrast(
         difference,
         shared,
         f"{percent(shared)} of the aleatoric and the epistemic map is shared; more aleatoric at the {places[0]}, more "
         f"epistemic at the {places[1]}",
+        f"contrast <b>{percent(shared)} shared</b>",
     )
+
+
+def shares_of_kinds(maps: Mapping[str, Tensor]) -> tuple[Tensor, Tensor] | None:
+    """The aleatoric and the epistemic map, each divided by its sum; None where one is missing or empty."""
+    both = [maps[kind].double().clamp(min=0) for kind in ("aleatoric", "epistemic") if kind in maps]
+    if len(both) < 2 or not all(array.sum() > 0 for array in both):
+        return None
+    return both[0] / both[0].sum(), both[1] / both[1].sum()
 
 
 def contrast_colours(contrast: Contrast, size: Sequence[int]) -> Float[np.ndarray, "H W 4"]:

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from dubium._explain import explain, uncertainty
 from dubium.advice import advise
-from dubium.checks import AGREEMENT
+from dubium.class_names import check_name_count
 from dubium.data.fit import place_map, to_size
-from dubium.data.labels import check_name_count
 from dubium.errors import FileFormatError, ImagesError, OptionError
 from dubium.executor import EventListener
 from dubium.explanation import Explanation
 from dubium.figures import picture
 from dubium.kinds import KINDS
+from dubium.output_checks import AGREEMENT
 from dubium.run.networks import PosteriorOnDevice
 from dubium.run.row import Row, region_rows
 from dubium.run.shard import ShardWriter, open_shard

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.checks import check_input_shape, check_kinds, check_number, parse_memory, plain_number
+from dubium.checks import check_kinds, check_number, parse_memory, plain_number
 from dubium.choices import BILINEAR, FITS, INTERPOLATIONS, RANKING, STRETCH
 from dubium.errors import OptionError, lookup
+from dubium.image_checks import check_input_shape
 from dubium.option_text import read_method
 
 

@@ -17,7 +17,6 @@ from dubium.data.dataset import Dataset
 from dubium.data.fit import Preprocessing
 from dubium.data.folder import list_folder
 from dubium.data.image_files import find_images, image_size, read_image
-from dubium.data.labels import match_labels
 from dubium.data.load import prepare_images
 from dubium.data.samples import as_dataset, folder_classes, numbered_samples, refuse_mapping, sample_at
 from dubium.errors import FileFormatError, ImagesError, OptionError
@@ -218,7 +217,7 @@ def source_of(data: Any) -> ImageSource:
 def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tuple[ImageSource, tuple[str, ...] | None]:
     """The images that settings name, and the class names, which a dataset may know where the posterior does not.
 
-    Whether a folder's own names are those of the classes, `name_by_folders` says.
+    Which labels are those of the classes, `name_by_folders` says.
     """
     known = None if classes is None else tuple(classes)
     if "factory" in images:
@@ -229,8 +228,6 @@ def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tup
             groups, folders, _ = list_folder(folder, split)
             return FileImages([file for group in groups for file in group], known or (), folders), known
         dataset = load(images["dataset"])
-        if known is not None:
-            return DatasetImages(match_labels(dataset, known, len(known))[0]), known
         is_named = dataset.name in (*SOURCES, DEMO)  # numbers in a file are no names: some classes may be missing
-        return DatasetImages(dataset), dataset.classes if is_named else None
+        return DatasetImages(dataset), dataset.classes if known is None and is_named else known
     return FileImages(find_images(images["files"]), known or ()), known

@@ -17,7 +17,8 @@ from dubium.checks import parse_memory
 from dubium.choices import BILINEAR, STRETCH
 from dubium.data.fit import Preprocessing
 from dubium.data.image_files import size_text
-from dubium.data.labels import match_labels
+from dubium.data.labels import check_spelling, match_labels
+from dubium.data.samples import GIVEN
 from dubium.errors import FileFormatError, OptionError
 from dubium.explanation import Explanation
 from dubium.fingerprint import method_fingerprint, posterior_digests
@@ -72,6 +73,8 @@ def open_work(
     classes = settings.classes or (record.classes if record else None)
     if source is None:
         source, classes = open_source(settings.images, classes)
+    if isinstance(source, DatasetImages):
+        check_spelling(settings.classes, source.dataset)
     channels, height, width = settings.input_shape or input_shape(posterior, record)
     size_taken = height is None or width is None
     if size_taken:
@@ -110,12 +113,15 @@ def name_by_folders(
 ) -> tuple[ImageSource, tuple[str, ...] | None, str]:
     """Source and class names: those of a dataset's folders, where no others are known and they are as many as classes.
 
+    Labels of a dataset with names of its own are matched to the classes by name.
+
     Labels of the source index these names; there are none without names. The networks see one image for it. The third
     is why a dataset in memory has lost its labels, "" if it has not.
     """
     known = None if classes is None else tuple(classes)
     folders = source_folders(source)
-    if not folders:
+    is_named = isinstance(source, DatasetImages) and source.dataset.name != GIVEN and known is not None
+    if not folders and not is_named:
         return source, known, ""
     if known is None:
         first = first_prediction(source, posterior, preprocessing, output)

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from dubium.attribution.grad_cam import Layer, find_layer
-from dubium.checks import check_images, check_is_tensor
 from dubium.data import Dataset
 from dubium.errors import (
     ImagesError,
@@ -19,6 +18,8 @@ from dubium.errors import (
     UnknownNameError,
     unknown_name_text,
 )
+from dubium.image_checks import check_images
+from dubium.output_checks import check_is_tensor
 from dubium.training.loop import Objective, fit
 from dubium.training.recipe import Recipe, check_recipe
 from dubium.types import Images

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from dubium._explain import explain, uncertainty
 from dubium.checks import check_kinds, warn_user
+from dubium.class_names import check_class_names
 from dubium.errors import ImagesTypeError
 from dubium.posteriors.optional_imports import import_extra
 from dubium.training.doubtful import DoubtfulImages, log_explanation
@@ -37,6 +38,7 @@ def doubt_callback(
         The callback. It writes to loggers whose `experiment` has `add_figure`, as TensorBoard's has.
     """
     check_kinds(kind)
+    names = None if class_names is None else check_class_names(class_names)
     lightning = import_extra("lightning.pytorch", "lightning")
     networks, take = posterior or (lambda module: [module]), images or first_part
 
@@ -56,7 +58,7 @@ def doubt_callback(
                 self.doubtful.images,
                 kinds=kind,
                 keep_images=True,
-                class_names=class_names,
+                class_names=names,
                 **options,
             )
             boards = [logger.experiment for logger in trainer.loggers if hasattr(logger.experiment, "add_figure")]

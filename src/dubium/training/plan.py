@@ -5,11 +5,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from dubium.checks import check_input_shape
 from dubium.data import Dataset, load
 from dubium.data.fit import Preprocessing
 from dubium.errors import FileFormatError, OptionError
 from dubium.files import check_same_settings, write_json
+from dubium.image_checks import check_input_shape
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.posteriors.files.record import BEGUN
 from dubium.reading import read_json

@@ -223,8 +223,9 @@ def blur_top_pixels(
 def with_images(session: Session, images: Mapping[str, Any]) -> Session:
     """The same session with other images to pick from."""
     source, classes = open_source(images, session.classes)
-    if session.posterior is not None:
-        source, classes, _ = name_by_folders(source, classes, session.posterior, session.preprocessing, session.output)
+    if session.posterior is not None or classes is not None:  # networks are asked where no names are known
+        networks = session.posterior or ()
+        source, classes, _ = name_by_folders(source, classes, networks, session.preprocessing, session.output)
     return replace(session, pictures=readable_items(source), classes=classes)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from dubium.data.fit import Preprocessing, place_map
 from dubium.explanation import Explanation
-from dubium.figures import layer_over, overlay, percent, picture, smooth_map
+from dubium.figures import layer_over, overlay, picture, smooth_map
 from dubium.report.cards import CONTRAST_SCALE, SCALE, prediction_html, scores_html, votes_html
 from dubium.report.panels import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, svg_element, svg_line, svg_text
 from dubium.report.pictures import (
@@ -103,10 +103,9 @@ def kinds_row(item: Item, title: str, maps: Mapping[str, Tensor], preprocessing:
         figure_html(kind, overlay(item.image, drawn[kind]), f"{title}, {captions[kind]}", captions[kind])
         for kind in drawn
     ]
-    if contrast := contrast_of_kinds(drawn):
+    if contrast := contrast_of_kinds({kind: found[0] for kind, found in maps.items()}, drawn):
         pixels = layer_over(item.image, contrast_colours(contrast, size))
-        caption = f"contrast <b>{percent(contrast.shared)} shared</b>"
-        cells.append(figure_html("contrast", pixels, f"{title}: {contrast.words}", caption))
+        cells.append(figure_html("contrast", pixels, f"{title}: {contrast.words}", contrast.caption))
     return f'<p class="method">{escape(title)}</p>{maps_row(cells, size)}'
 
 

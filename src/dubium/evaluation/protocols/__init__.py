@@ -9,7 +9,6 @@ from typing import Any
 
 from dubium.checks import plain_number
 from dubium.choices import SCALES
-from dubium.data import Dataset
 from dubium.errors import lookup
 from dubium.evaluation.protocols.evaluation import Evaluation, check_can_disagree
 from dubium.folder_lock import own_folder
@@ -40,14 +39,7 @@ def run_protocol(name: str, evaluation: Evaluation, *, scale: str = "cpu", **cha
     options = load_function(protocol.options_path)(
         scale, evaluation.data, **{name: plain_number(value) for name, value in changes.items()}
     )
-    if protocol.needs_posterior and protocol.split == "test" and changes.get("images") is not None:
-        evaluation = replace(evaluation, count_note=few_images_note(changes["images"], evaluation.data, options))
+    evaluation = replace(evaluation, asked_images=changes.get("images"))
     with own_folder(evaluation.out):
         summary: dict[str, Any] = load_function(protocol.evaluate_path)(evaluation, options)
     return summary
-
-
-def few_images_note(asked: int, data: Dataset, options: Any) -> str:
-    """What to say where fewer images can be chosen from than were asked for; "" where there are enough."""
-    there = min(len(data), getattr(options, "candidates", None) or len(data))
-    return f"{there:,} images are there; {asked:,} were asked for." if there < asked else ""

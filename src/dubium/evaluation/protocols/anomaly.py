@@ -14,6 +14,7 @@ from dubium.evaluation.metrics.anomaly import BOX, FOUND, best_boxes, box_iou, p
 from dubium.evaluation.metrics.scoring import predictor, scorer
 from dubium.evaluation.protocols.evaluation import (
     Evaluation,
+    few_images_notes,
     mean_measurements,
     other_split,
     share_all_images,
@@ -80,7 +81,7 @@ def evaluate_anomaly(evaluation: Evaluation, options: AnomalyOptions) -> dict[st
             "Patches are cut from images that are evaluated as well. For others: --patches DATASET (patches= in "
             "Python), or a folder with train/ and test/."
         )
-    notes += [*filter(None, [evaluation.count_note]), *skipped_notes(evaluation.data, source)]
+    notes += few_images_notes(evaluation, evaluation.data, options.candidates) + skipped_notes(evaluation.data, source)
     images = {
         "index": planted["index"].tolist(),
         "label": labels_at(evaluation.data, planted["index"]),

@@ -26,7 +26,13 @@ from dubium.evaluation.metrics.blurring import (
 )
 from dubium.evaluation.metrics.scoring import scorer
 from dubium.evaluation.protocols.blurring_truth import compute_truth, fraction_key, truth_measurements
-from dubium.evaluation.protocols.evaluation import Evaluation, MethodShard, metric_name, run_method_shards
+from dubium.evaluation.protocols.evaluation import (
+    Evaluation,
+    MethodShard,
+    few_images_notes,
+    metric_name,
+    run_method_shards,
+)
 from dubium.evaluation.protocols.images import ChosenImages, choose_images, map_maker
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import ShardStore, example_shard, method_shard
@@ -67,7 +73,8 @@ def evaluate_blurring(evaluation: Evaluation, options: BlurringOptions) -> dict[
     store = ShardStore.open(evaluation.out, settings)
     measurements: dict[str, dict[str, Measurement]] = {label: {} for label in evaluation.method_labels()}
     curves: dict[str, dict[str, Any]] = {label: {} for label in evaluation.method_labels()}
-    notes = [*filter(None, (evaluation.note, evaluation.count_note))]
+    notes = [evaluation.note] if evaluation.note else []
+    notes += few_images_notes(evaluation, evaluation.data, options.candidates)
     images: dict[str, list[Any]] = {}
     for kind in evaluation.kinds:
         chosen = choose_images(evaluation, store, kind, options.images, options.candidates)

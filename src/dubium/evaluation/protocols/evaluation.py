@@ -52,7 +52,7 @@ class Evaluation:
     map_folder: Path | None = None  # maps that several evaluations of the same posterior share
     protocol: Mapping[str, Any] = field(default_factory=dict)  # its name and version
     note: str = ""  # about the labels, for people
-    count_note: str = ""  # about images that were asked for and are not there
+    asked_images: int | None = None  # how many the user asked for; None where the scale decides
 
     def settings(self) -> dict[str, Any]:
         """What the shards of a folder depend on, besides the protocol's options."""
@@ -171,6 +171,12 @@ def hold_out(data: Dataset, seed: int) -> LabelledSets:
         test,
         (note,),
     )
+
+
+def few_images_notes(evaluation: Evaluation, data: Dataset, candidates: int | None = None) -> list[str]:
+    """What to say where fewer images can be chosen from than the user asked for; nothing where there are enough."""
+    there, asked = min(len(data), candidates or len(data)), evaluation.asked_images
+    return [] if asked is None or asked <= there else [f"{there:,} images are there; {asked:,} were asked for."]
 
 
 def skipped_notes(*sets: Dataset) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from dubium.data import Dataset
 from dubium.errors import ImagesError, OptionError
 from dubium.evaluation.metrics.anomaly import localisation
-from dubium.evaluation.protocols.evaluation import Evaluation, mean_measurements, skipped_notes
+from dubium.evaluation.protocols.evaluation import Evaluation, few_images_notes, mean_measurements, skipped_notes
 from dubium.evaluation.protocols.images import compute_maps, labels_at
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import ShardStore
@@ -49,7 +49,7 @@ def evaluate_masks(evaluation: Evaluation, options: MaskOptions) -> dict[str, An
     store = ShardStore.open(evaluation.out, settings)
     kept = masks.flatten(1).any(1).numpy()
     notes = [] if kept.all() else [f"{int((~kept).sum())} images with an empty mask are left out."]
-    notes += [*filter(None, [evaluation.count_note]), *skipped_notes(evaluation.data)]
+    notes += few_images_notes(evaluation, evaluation.data) + skipped_notes(evaluation.data)
     measurements: dict[str, dict[str, Measurement]] = {}
     for label, maps in compute_maps(evaluation, store, evaluation.data.batch(slice(None))).items():
         measurements[label] = {}

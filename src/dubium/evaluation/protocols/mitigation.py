@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from dubium.data import Dataset
 from dubium.errors import DivergedError, OptionError, lookup
 from dubium.evaluation.metrics.calibration import BINS
-from dubium.evaluation.protocols.evaluation import Evaluation, labelled_sets, run_items, skipped_notes
+from dubium.evaluation.protocols.evaluation import Evaluation, few_images_notes, labelled_sets, run_items, skipped_notes
 from dubium.evaluation.protocols.images import compute_maps
 from dubium.evaluation.protocols.mitigation_arm import NO_ATTENTION, Arm, Attention, arm_measurements, train_arm
 from dubium.evaluation.protocols.options import change_options
@@ -108,7 +108,8 @@ def evaluate_mitigation(evaluation: Evaluation, options: MitigationOptions) -> d
     evaluation, test = replace(evaluation, data=sets.training), sets.test
     settings = {**evaluation.settings(), **options.settings(), "test": f"{test.name}:{test.split}"}
     settings["test data"] = dataset_fingerprint(test)
-    store, skipped = ShardStore.open(evaluation.out, settings), skipped_notes(evaluation.data, test)
+    store = ShardStore.open(evaluation.out, settings)
+    about_sets = few_images_notes(evaluation, evaluation.data) + skipped_notes(evaluation.data, test)
     data = evaluation.data.sample(options.images, seed=evaluation.seed)
     test = test if options.test_images is None else test.sample(options.test_images, seed=evaluation.seed)
     arms = _prepare_arms(evaluation, store, data, options)
@@ -121,7 +122,7 @@ def evaluate_mitigation(evaluation: Evaluation, options: MitigationOptions) -> d
         raise DivergedError(f"Training diverged with every seed. Try a lower learning rate than {options.recipe.lr}.")
     notes = [f"Seed {seed} is left out: an arm's loss was no longer a number." for seed in diverged]
     notes += ["One seed has no interval. Train more: --seeds 5."] * (len(seeds) == 1)
-    notes += [f"ece is the expected calibration error over {BINS} bins of confidence.", *sets.notes, *skipped]
+    notes += [f"ece is the expected calibration error over {BINS} bins of confidence.", *sets.notes, *about_sets]
     measurements: dict[str, dict[str, Measurement]] = {}
     for number, arm in enumerate(arms):
         results = [values[number, seed] for seed in seeds]

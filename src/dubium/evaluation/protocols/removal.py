@@ -21,7 +21,13 @@ from dubium.evaluation.metrics.removal import (
 )
 from dubium.evaluation.metrics.scoring import predictor
 from dubium.evaluation.metrics.truth import truth_columns
-from dubium.evaluation.protocols.evaluation import Evaluation, MethodShard, metric_name, run_method_shards
+from dubium.evaluation.protocols.evaluation import (
+    Evaluation,
+    MethodShard,
+    few_images_notes,
+    metric_name,
+    run_method_shards,
+)
 from dubium.evaluation.protocols.images import ChosenImages, choose_images, map_maker
 from dubium.evaluation.protocols.options import change_options
 from dubium.evaluation.shards import ShardStore, method_shard
@@ -63,7 +69,8 @@ def evaluate_removal(evaluation: Evaluation, options: RemovalOptions) -> dict[st
     store = ShardStore.open(evaluation.out, settings)
     measurements: dict[str, dict[str, Measurement]] = {label: {} for label in evaluation.method_labels()}
     curves: dict[str, dict[str, Any]] = {label: {} for label in evaluation.method_labels()}
-    notes = [*filter(None, (evaluation.note, evaluation.count_note))]
+    notes = [evaluation.note] if evaluation.note else []
+    notes += few_images_notes(evaluation, evaluation.data, options.candidates)
     images: dict[str, list[Any]] = {}
     for kind in evaluation.kinds:
         candidates = choose_images(evaluation, store, kind, options.images, options.candidates)

@@ -15,6 +15,7 @@ from dubium.evaluation.metrics.sanity import HIGHER_IS_BETTER
 from dubium.evaluation.protocols.evaluation import (
     Evaluation,
     MethodShard,
+    few_images_notes,
     metric_name,
     run_method_shards,
     skipped_notes,
@@ -63,7 +64,7 @@ def evaluate_sanity(evaluation: Evaluation, options: SanityOptions) -> dict[str,
     settings = {**evaluation.settings(), **vars(options), **listed}
     store = ShardStore.open(evaluation.out, settings)
     measurements: dict[str, dict[str, Measurement]] = {label: {} for label in evaluation.method_labels()}
-    notes = [*filter(None, [evaluation.count_note]), *skipped_notes(evaluation.data)]
+    notes = few_images_notes(evaluation, evaluation.data, options.candidates) + skipped_notes(evaluation.data)
     images: dict[str, list[Any]] = {}
     if "repeat" in options.checks and len(evaluation.posterior) < 4:
         notes.append("A half of fewer than four networks has one, which has no epistemic uncertainty: no `halves`.")

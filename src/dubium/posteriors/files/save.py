@@ -15,13 +15,15 @@ from typing import Any
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
-from dubium.checks import check_input_shape
+from dubium.class_names import check_class_names
 from dubium.errors import DubiumError, OptionError, PosteriorError, lookup
 from dubium.files import write_atomically
+from dubium.image_checks import check_input_shape
 from dubium.models import Normalized
 from dubium.posterior_kinds import DEFAULT_KIND, POSTERIOR_KINDS, Storage
 from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.files.architecture import Architecture, describe_architecture
+from dubium.posteriors.files.class_count import check_names_of_network
 from dubium.posteriors.files.load import PREFIX, TensorFiles
 from dubium.posteriors.files.record import Record, read_record, write_record
 from dubium.posteriors.gaussian import Gaussian
@@ -50,7 +52,7 @@ def save_posterior(
         architecture: what the networks are built from, so that they can be loaded without it. Of a function or a
             network only the import path is recorded, and `load_posterior` needs the architecture again.
         kind: how the posterior was made, one of `POSTERIOR_KINDS`; by default what its type tells.
-        classes: names of the classes, in order.
+        classes: names of the classes, in order, all different; with `input_shape`, they are counted.
         input_shape: of one image, (C, H, W).
         training: a record of the training, as JSON.
 
@@ -63,8 +65,8 @@ def save_posterior(
     ...     len(load_posterior(folder))
     2
     """
-    if isinstance(classes, str):
-        raise OptionError(f"classes is {classes!r}; a list of names is needed, one for each class.")
+    names = None if classes is None else check_class_names(classes, "classes")
+    shape = None if input_shape is None else check_input_shape(input_shape)
     packed = pack_posterior(as_posterior(posterior))
     kind = kind or DEFAULT_KIND[packed.storage]
     lookup("kind of posterior", POSTERIOR_KINDS, kind)
@@ -73,6 +75,8 @@ def save_posterior(
             f"kind is {kind!r}, but a posterior of this type ({packed.storage}) can only be read again as one of "
             f"{', '.join(name for name, row in POSTERIOR_KINDS.items() if row.storage == packed.storage)}."
         )
+    if names is not None and shape is not None:
+        check_names_of_network(names, packed.networks[0], shape)
     content = {name: to_bytes(tensors) for name, tensors in packed.files.items()}
     record = Record(
         kind=kind,
@@ -80,8 +84,8 @@ def save_posterior(
         shared=SHARED if SHARED in packed.files else None,
         architecture=describe_architectures(architecture, packed.networks),
         sampling=packed.sampling,
-        classes=None if classes is None else list(classes),
-        input_shape=None if input_shape is None else list(check_input_shape(input_shape)),
+        classes=None if names is None else list(names),
+        input_shape=None if shape is None else list(shape),
         normalisation=packed.normalisation,
         training=dict(training or {}),
         sha256={name: sha256(data).hexdigest() for name, data in content.items()},

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from dubium.checks import refuse_other_suffix
 from dubium.choices import EXPORTS
 from dubium.errors import OptionError, lookup
+from dubium.path_checks import refuse_other_suffix
 from dubium.report.exports.coco import write_coco
 from dubium.report.exports.fiftyone import write_fiftyone
 from dubium.report.exports.masks import write_masks

@@ -1,0 +1,31 @@
+"""Names of files and folders that are written to: they promise what they will be."""
+
+from pathlib import Path
+
+from dubium.errors import OptionError
+
+KNOWN_SUFFIXES = (
+    ".safetensors", ".npz", ".npy", ".pt", ".pth", ".pkl", ".json", ".csv", ".parquet", ".h5", ".mat", ".zip", ".txt",
+    ".png", ".jpg", ".jpeg", ".pdf", ".svg", ".html",
+)  # fmt: skip
+"""Suffixes that people take for a kind of file."""
+
+
+def refuse_other_suffix(path: Path | str, suffix: str, what: str) -> None:
+    """Refuse a file's name whose end promises another kind of file than what is written; other ends are free.
+
+    Args:
+        suffix: the right one; "" for a folder.
+        what: the sentence about what is written.
+    """
+    if suffix and Path(path).is_dir():
+        raise OptionError(f"{path} is a folder, but {what}. Name a file: {Path(path) / f'result{suffix}'}.")
+    if (given := Path(path).suffix).lower() in KNOWN_SUFFIXES and given.lower() != suffix:
+        raise OptionError(f"{path} ends with {given}, but {what}. Name it {Path(path).with_suffix(suffix)}.")
+
+
+def check_folder_name(out: Path | str) -> Path:
+    """A folder to write to; an empty name would be the current folder."""
+    if not str(out).strip():
+        raise OptionError(f"The folder to write to is called {str(out)!r}. Give it a name; '.' is the current folder.")
+    return Path(out)
