@@ -1,6 +1,5 @@
 """Names of classes: one for each class, in every place that takes them."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -8,9 +7,10 @@ import torch
 from torch import nn
 
 import dubium
+from dubium.data import Dataset
+from dubium.data.labels import match_labels
 from dubium.errors import DubiumWarning, OptionError, UnknownNameError
 from dubium.posteriors import Gaussian, MCDropout, posterior_record
-from dubium.training import doubt_callback
 from tests.data.official import write_idx
 from tests.own_networks import say
 
@@ -38,24 +38,27 @@ CALLS = {
     "explain_dataset": lambda networks, x: dubium.explain_dataset(networks, x, "out", class_names=EQUAL),
     "evaluate": lambda networks, x: dubium.evaluate(networks, x, ["grad"], scale="smoke", class_names=EQUAL),
     "save_posterior": lambda networks, _: dubium.save_posterior(networks, "out", classes=EQUAL),
-    "doubt_callback": lambda *_: doubt_callback(class_names=EQUAL),
 }
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
-def test_equal_names_are_refused_before_anything_is_computed(call, networks, x, tmp_path, monkeypatch):
+def test_equal_names_are_warned_of(call, networks, x, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    networks[0].register_forward_hook(lambda *_: pytest.fail("a pass was made"))
-    with pytest.raises(OptionError, match=r"class(es|_names): classes 1, 2 are all called 'crane'\. Each class needs"):
+    with pytest.warns(DubiumWarning, match=r"class(es|_names): classes 1, 2 are all called 'crane'\.") as said:
         call(networks, x)
-    assert not Path("out").exists()
+    assert {Path(warning.filename).name for warning in said} == {"test_class_names.py"}
 
 
-@pytest.mark.parametrize("command", ["explain", "uncertainty", "serve", "compare demo", "evaluate blurring"])
-def test_equal_names_are_refused_by_every_command(command, tmp_path, monkeypatch):
+@pytest.mark.filterwarnings("default::dubium.errors.DubiumWarning")
+def test_equal_names_are_warned_of_by_the_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    found = say(*command.split(), "demo", "--names", "a,b,a,a,a", code=2)
-    assert "--names: classes 0, 2, 3, ... are all called 'a'. Each class needs a name of its own" in found
+    found = say("uncertainty", "demo", "--names", "a,b,a,d,e,f,g,h,i,a")
+    assert "--names: classes 0, 2, 9 are all called 'a'. A label of that name is taken for the first of them." in found
+
+
+def test_labels_of_a_dataset_with_the_same_equal_names_are_kept():
+    data = Dataset(torch.zeros(3, 3, 8, 8), torch.tensor([2, 1, 0]), tuple(EQUAL), "birds", "all")
+    assert match_labels(data, EQUAL, 3)[0].labels.tolist() == [2, 1, 0]
 
 
 @pytest.mark.parametrize("text", ["classes.txt", "nowhere/classes.txt", "cat"])
@@ -65,15 +68,6 @@ def test_the_name_of_a_file_is_no_list_of_names(text, tmp_path, monkeypatch):
     found = say("explain", "demo", "--names", text, code=2)
     assert f"--names is {text!r}; the names of all classes are needed" in found
     assert '--names "$(paste -sd, classes.txt)"' in found
-
-
-def test_equal_names_that_were_saved_are_warned_of(networks, tmp_path):
-    dubium.save_posterior(networks, tmp_path, classes=["cat", "dog", "crane"])
-    record = json.loads((tmp_path / "posterior.json").read_text())
-    (tmp_path / "posterior.json").write_text(json.dumps({**record, "classes": EQUAL}))
-    with pytest.warns(DubiumWarning, match="classes 1, 2 are all called 'crane'") as said:
-        dubium.load_posterior(tmp_path, architecture=Linear)
-    assert [Path(warning.filename).name for warning in said] == ["test_class_names.py"]
 
 
 @pytest.mark.parametrize(

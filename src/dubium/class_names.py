@@ -1,4 +1,4 @@
-"""Names of the networks' classes: a list in the order of the outputs, with a name of its own for each class."""
+"""Names of the networks' classes: a list in the order of the outputs."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -22,14 +22,21 @@ def check_class_names(names: object, argument: str = "class_names") -> tuple[str
             f"{argument} is a {type(names).__name__}; a list of names in the order of the networks' classes is needed."
         )
     found = tuple(map(str, names))
-    if equal := equal_names(found):
-        name, numbers = next(iter(equal.items()))
-        raise OptionError(
-            f"{argument}: {equal_names_text(equal)}. Each class needs a name of its own, by which labels and pairs "
-            f"find it: {' and '.join(repr(f'{name} {number}') for number in numbers[:2])}. In Python for all names: "
-            "[f'{name} {k}' if names.count(name) > 1 else name for k, name in enumerate(names)]."
-        )
+    warn_of_equal_names(found, argument)
     return found
+
+
+def warn_of_equal_names(names: Sequence[str], argument: str) -> None:
+    """Warn where classes have the same name: as ImageNet's two cranes, they may be shown, but not found by it."""
+    if equal := equal_names(names):
+        from dubium.checks import warn_user
+
+        name, numbers = next(iter(equal.items()))
+        warn_user(
+            f"{argument}: {equal_names_text(equal)}. A label of that name is taken for the first of them. To tell them "
+            f"apart, give names such as {' and '.join(repr(f'{name} {number}') for number in numbers[:2])}. In Python "
+            "for all names: [f'{name} {k}' if names.count(name) > 1 else name for k, name in enumerate(names)]."
+        )
 
 
 def equal_names(names: Sequence[str]) -> dict[str, list[int]]:

@@ -32,7 +32,9 @@ def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tupl
     came_as_numbers = has_numbered_classes(data)
     has_names = data.by_folder or data.name in (*DATASETS, DEMO) or not came_as_numbers
     if names is not None and has_names and set(data.classes) <= set(names):
-        order = data.labels.new_tensor([list(names).index(name) for name in data.classes])
+        is_same = tuple(data.classes) == tuple(names)  # also where two classes have the same name
+        numbers = range(count) if is_same else [list(names).index(name) for name in data.classes]
+        order = data.labels.new_tensor([*numbers])
         return replace(data, labels=order[data.labels], classes=tuple(names), by_folder=False), ""
     if came_as_numbers:
         if not len(data.labels) or int(data.labels.max()) < count:
@@ -54,8 +56,8 @@ def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tupl
             "--names, or class_names= in Python."
         )
         return replace(data, labels=None, classes=()), note
-    numbers = [str(number) for number in range(count)]
-    called = list_names(numbers) if set(data.classes) <= set(numbers) else "A,B,..."
+    as_text = [str(number) for number in range(count)]
+    called = list_names(as_text) if set(data.classes) <= set(as_text) else "A,B,..."
     note = (
         f"Labels are not used: {why}, the networks have {count} classes. Say what these are called, in their order: "
         f"--names {called}, or class_names= in Python."

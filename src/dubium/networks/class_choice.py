@@ -6,6 +6,7 @@ from difflib import get_close_matches
 from torch import Tensor
 
 from dubium.checks import list_some, whole_number
+from dubium.class_names import equal_names, equal_names_text
 from dubium.errors import OptionError
 
 Pair = tuple[int, int]
@@ -15,6 +16,9 @@ def check_pair(pair: object, names: Sequence[str] | None = None) -> Pair:
     """The numbers of two classes, which may be given by their names."""
     classes = list(pair) if isinstance(pair, Iterable) and not isinstance(pair, str) else [pair]
     class_ids = {name: number for number, name in enumerate(names or ())}
+    equal = {name: numbers for name, numbers in equal_names(names or ()).items() if name in classes}
+    if equal:
+        raise OptionError(f"pair={pair!r}, but {equal_names_text(equal)}. Give numbers.")
     for item in classes if names else ():
         if isinstance(item, str) and item not in class_ids:
             near = get_close_matches(item, list(class_ids), n=3)

@@ -7,9 +7,7 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
-from dubium.checks import warn_user
 from dubium.choices import DEMO
-from dubium.class_names import equal_names, equal_names_text
 from dubium.errors import FileFormatError, NetworkStateError, OptionError, PosteriorError
 from dubium.models import Normalized
 from dubium.posterior_kinds import POSTERIOR_KINDS
@@ -54,12 +52,6 @@ def load_with_record(
     """What `load_posterior` and `posterior_record` return, from one reading of the record."""
     folder = posterior_folder(path)
     record = read_record(folder)
-    if equal := equal_names(record.classes or ()):
-        warn_user(
-            f"The posterior in {folder} was saved with names that do not tell its classes apart: "
-            f"{equal_names_text(equal)}. Labels and pairs of that name are taken for the first of them. Give others: "
-            "--names A,B,..., or class_names= in Python."
-        )
     architectures = member_architectures(architecture, record, str(folder / FILE))
     files = {str(folder / name): read_tensors(folder / name, record.sha256.get(name)) for name in record.members}
     if record.sampling is None:
