@@ -39,6 +39,11 @@ class Awkward(nn.Module):
         return self.head(self.act(x).mean((2, 3)))
 
 
+def position_axes(place):
+    """The axes of a feature that run along rows or columns."""
+    return tuple(sorted({place.axis_numbers[part] for parts in place.order[1:3] for part in parts}))
+
+
 def randomised(network, seed=0):
     """Eval mode, with biases and BatchNorm statistics that are far from their initial values."""
     generator = torch.Generator().manual_seed(seed)

@@ -12,7 +12,7 @@ from dubium.attribution.fullgrad import FullGradPass
 from dubium.models import Normalized, cifar_resnet, cnn, resnet18
 from dubium.models.normalized import Normalise
 from dubium.posteriors import MCDropout
-from tests.networks import Awkward, images, randomised, small_cnn
+from tests.networks import Awkward, images, position_axes, randomised, small_cnn
 from tests.oracles import fullgrad_map, relative_l1
 from tests.zoo.odd_networks import ODD
 
@@ -395,7 +395,7 @@ def test_tokens_are_complete_and_have_a_place(prefix, attention):
     x = torch.rand(2, 3, 12, 16, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     assert dubium.fullgrad_completeness(network, x).max() < 1e-8
     biases = FullGradPass(network, x).biases
-    at_tokens = [bias.place for bias in biases if len(bias.place.position_axes) == 1]
+    at_tokens = [bias.place for bias in biases if len(position_axes(bias.place)) == 1]
     assert len(at_tokens) >= 8
     assert {place.size for place in at_tokens} == {(3, 4)}
     assert {skipped for place in at_tokens for _, skipped, _ in place.token_cuts} == ({prefix} if prefix else set())
@@ -532,6 +532,6 @@ def test_modules_that_permute_are_followed():
     """A convolution behind them has its channels first, and a dense layer between them last."""
     network = ODD["modules that permute"]().eval().requires_grad_(False)
     biases = FullGradPass(network, torch.rand(2, 3, 16, 16), only_spatial=True).biases
-    axes = [bias.place.position_axes for bias in biases if not bias.is_full_size]
+    axes = [position_axes(bias.place) for bias in biases if not bias.is_full_size]
     block = [(2, 3), (1, 2), (1, 2)]  # a convolution, two dense layers
     assert axes == [(2, 3), *block, *block, (2, 3)]

@@ -6,7 +6,10 @@ from torch import nn
 from torch.nn.functional import gelu, scaled_dot_product_attention
 
 import dubium
-from dubium.attribution.fullgrad import FullGradPass
+from dubium.attribution._fullgrad_terms import absolute_term, term_product
+from dubium.attribution._target import ALL_LOGITS
+from dubium.attribution.fullgrad import FullGradPass, reduce_at_biases
+from tests.networks import position_axes
 
 TOKENS, HEADS, WIDTH = 64, 4, 8
 SCALINGS = ["queries", "matrix", "division"]
@@ -54,12 +57,12 @@ def test_attention_scaled_elsewhere_has_the_same_map(x, scaling):
 
 @pytest.mark.parametrize("scaling", [*SCALINGS, "norm", "dense"])
 def test_terms_of_attention_lie_at_its_tokens(x, scaling):
-    places = {tuple(bias.value.shape): bias.place for bias in FullGradPass(attention(scaling), x).biases}
-    matrix, values = places[2, HEADS, TOKENS, TOKENS], places[2, HEADS, TOKENS, WIDTH]
-    assert (matrix.position_axes, matrix.size) == ((3,), (8, 8))  # the keys'
-    assert (values.position_axes, values.size) == ((2,), (8, 8))
-    if scaling == "dense":
-        assert places[WIDTH,].size == (8, 8)
+    biases = FullGradPass(attention(scaling), x).biases
+    matrices = [bias.place for bias in biases if bias.value.shape == (2, HEADS, TOKENS, TOKENS)]
+    values = [bias.place for bias in biases if bias.value.shape == (2, HEADS, TOKENS, WIDTH)]
+    assert {(position_axes(matrix), matrix.size) for matrix in matrices} == {((3,), (8, 8))}  # the keys'
+    assert {(position_axes(value), value.size) for value in values} == {((2,), (8, 8))}
+    assert len(values) == 1 + (scaling in ("norm", "dense"))  # and the bias of that layer, on one axis of two
 
 
 class AsManyChannelsAsTokens(nn.Module):
@@ -87,7 +90,7 @@ class AsManyChannelsAsTokens(nn.Module):
 def test_tokens_are_told_from_as_many_channels(x, how):
     torch.manual_seed(0)
     biases = FullGradPass(AsManyChannelsAsTokens(how).eval(), x).biases[3:]  # behind the input and the convolutions
-    places = [(tuple(bias.value.shape), bias.place.position_axes) for bias in biases]
+    places = [(tuple(bias.value.shape), position_axes(bias.place)) for bias in biases]
     expected = {
         "heads": [((64,), (1,)), ((2, 1, 64, 64), (2,))],
         "no heads": [((64,), (1,)), ((2, 64, 64), (2,)), ((2, 64, 64), (2,)), ((2, 64, 64), (1,))],
@@ -108,7 +111,7 @@ def test_a_map_with_channels_last_of_a_new_size_stays_a_map():
             return self.out(self.merge(torch.cat(parts, -1)).relu().mean((1, 2)))
 
     places = [bias.place for bias in FullGradPass(Merging().eval(), torch.rand(2, 3, 16, 16)).biases]
-    assert [place.position_axes for place in places] == [(2, 3), (2, 3), (1, 2)]
+    assert [position_axes(place) for place in places] == [(2, 3), (2, 3), (1, 2)]
 
 
 @pytest.mark.parametrize("method", ["ua-backprop", "fullgrad", "grad", "auto"])
@@ -125,3 +128,36 @@ def test_a_network_may_compute_in_double_precision_inside(method):
     result = dubium.explain(networks, x, method=method, kinds="total")
     exact = dubium.explain([network.double() for network in networks], x.double(), method=method, kinds="total")
     assert torch.allclose(result.maps["total"].double(), exact.maps["total"], rtol=1e-3, atol=1e-5)
+
+
+class TalkingHeads(nn.Module):
+    """A number for each head is added to attention's matrices, one for each channel to the values of all heads."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.values = nn.Conv2d(3, HEADS * WIDTH, 4, 4), nn.Linear(WIDTH, WIDTH)
+        self.mix, self.scale = nn.Conv2d(HEADS, HEADS, 1), nn.BatchNorm2d(HEADS)
+        self.along, self.out = nn.Conv1d(HEADS * TOKENS, HEADS * TOKENS, 1), nn.Linear(HEADS * WIDTH, 5)
+
+    def forward(self, x):
+        tokens = self.embed(x).flatten(2).unflatten(1, (HEADS, WIDTH)).mT  # (B, heads, N, D)
+        matrix = self.scale(self.mix(tokens @ tokens.mT)).softmax(-1)
+        mixed = self.along((matrix @ self.values(tokens)).flatten(1, 2)).unflatten(1, (HEADS, TOKENS))
+        return self.out(mixed.transpose(1, 2).flatten(2).mean(1))
+
+
+def test_a_bias_on_another_axis_than_the_only_one_of_channels_is_placed_whole(x):
+    torch.manual_seed(0)
+    network = TalkingHeads().eval()
+    nn.init.normal_(network.scale.bias)
+
+    def placed_and_all(bias, gradient):
+        return torch.stack([absolute_term(bias, gradient).sum(), term_product(bias, gradient).abs().sum()])
+
+    forward_pass = FullGradPass(network, x)
+    assert len(forward_pass.biases) >= 8
+    for sums in reduce_at_biases([forward_pass], ALL_LOGITS, placed_and_all, 2**30):
+        placed, expected = torch.stack([*sums]).T
+        torch.testing.assert_close(placed, expected)
+    maps = dubium.explain([network, TalkingHeads().eval()], x, kinds="total").maps["total"]
+    assert maps.isfinite().all()

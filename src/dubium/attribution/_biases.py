@@ -149,8 +149,8 @@ class RecordedBiases:
         if layout is not None and place is None and self.image_count > 1:
             self.network_splits_batch |= find_place(layout, 1) is not None
         axis_count = len(recorded.shape)
-        if place is not None and not is_full_size and recorded.axis % axis_count in place.position_axes:
-            own_shape = [1] * axis_count  # a number for each row, column or token
+        if place is not None and not is_full_size and not place.has_channels_on(recorded.axis % axis_count):
+            own_shape = [1] * axis_count  # a number for each row, column, token or head
             own_shape[recorded.axis] = len(value)
             value, is_full_size = value.view(own_shape).expand(recorded.shape), True
         return Bias(value, recorded.axis, place, is_full_size)

@@ -19,8 +19,12 @@ class Place(NamedTuple):
     flipped: tuple[int, ...]
     order: tuple[tuple[int, ...], ...]  # which parts are images, rows, columns and channels, the slowest first
     rolls: tuple[int, int]
-    position_axes: tuple[int, ...]  # the feature's own axes that run along rows or columns
+    axis_numbers: tuple[int, ...]  # of each part, the feature's own axis that it is a part of
     size: tuple[int, int]  # h, w
+
+    def has_channels_on(self, axis: int) -> bool:
+        """Whether all channels are on this axis of the feature, and nothing else is."""
+        return all((n in self.order[3]) == (number == axis) for n, number in enumerate(self.axis_numbers))
 
     def to_maps(self, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
         """A gradient (t, S, *shape) as maps; tokens without a place are left out."""
@@ -66,7 +70,7 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
         flipped=tuple([number for number in sorted(used) if pieces[number].is_flipped]),
         order=tuple([tuple(numbers) for numbers in order]),
         rolls=(layout.row_roll, layout.column_roll),
-        position_axes=tuple(sorted({axis_numbers[number] for numbers in order[1:3] for number in numbers})),
+        axis_numbers=tuple(axis_numbers),
         size=(height, width),
     )
 
