@@ -44,6 +44,11 @@ def position_axes(place):
     return tuple(sorted({place.axis_numbers[part] for parts in place.order[1:3] for part in parts}))
 
 
+def token_grid(place):
+    """The rows and columns into which an axis of tokens is cut."""
+    return place.token_cuts[0][2] if place.token_cuts else place.cuts[0][1]
+
+
 def randomised(network, seed=0):
     """Eval mode, with biases and BatchNorm statistics that are far from their initial values."""
     generator = torch.Generator().manual_seed(seed)

@@ -12,7 +12,7 @@ from dubium.attribution.fullgrad import FullGradPass
 from dubium.models import Normalized, cifar_resnet, cnn, resnet18
 from dubium.models.normalized import Normalise
 from dubium.posteriors import MCDropout
-from tests.networks import Awkward, images, position_axes, randomised, small_cnn
+from tests.networks import Awkward, images, position_axes, randomised, small_cnn, token_grid
 from tests.oracles import fullgrad_map, relative_l1
 from tests.zoo.odd_networks import ODD
 
@@ -397,7 +397,7 @@ def test_tokens_are_complete_and_have_a_place(prefix, attention):
     biases = FullGradPass(network, x).biases
     at_tokens = [bias.place for bias in biases if len(position_axes(bias.place)) == 1]
     assert len(at_tokens) >= 8
-    assert {place.size for place in at_tokens} == {(3, 4)}
+    assert {token_grid(place) for place in at_tokens} == {(3, 4)}
     assert {skipped for place in at_tokens for _, skipped, _ in place.token_cuts} == ({prefix} if prefix else set())
 
 

@@ -160,12 +160,9 @@ MOVES = [
 ]
 
 
-CUTS = {"cut", "part", "fewer_tokens", "change_in_place"}
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_each_number_lies_where_it_came_from(seed: int) -> None:
-    numbers = torch.arange(float(BATCH * HEIGHT * WIDTH)).view(BATCH, 1, HEIGHT, WIDTH)
+    numbers = torch.arange(1.0, 1 + BATCH * HEIGHT * WIDTH).view(BATCH, 1, HEIGHT, WIDTH)
     expected = numbers.view(BATCH, HEIGHT, WIDTH)
     placed, moved = 0, Counter[str]()
     for trial in range(150):
@@ -182,16 +179,13 @@ def test_each_number_lies_where_it_came_from(seed: int) -> None:
             continue
         assert tuple([math.prod([each.size for each in axis]) for axis in layout.axes]) == feature.shape, names
         place = find_place(layout, BATCH)
-        if place is None or place.size != (HEIGHT, WIDTH):  # cut smaller: it is drawn over the whole image
+        if place is None:
             continue
         maps = place.to_maps(feature.detach()[None, None])[0, :, :, :, 0]
+        if maps.shape[1:3] != (HEIGHT, WIDTH):  # smaller: drawn over the whole image
+            continue
         where = expected[..., None].expand_as(maps)
-        is_right = (maps == where) | (maps == NOWHERE)
-        if (
-            CUTS & {*names} and "more_tokens" in names
-        ):  # a border was cut off and another put on: moved by a pixel or two
-            far = (maps - where).abs()
-            is_right |= (far // WIDTH <= 2) & ((far % WIDTH <= 2) | (far % WIDTH >= WIDTH - 2))
+        is_right = (maps == where) | (maps == NOWHERE) | (maps == 0)
         assert is_right.all(), names
         placed += 1
         moved.update(names)

@@ -9,7 +9,7 @@ import dubium
 from dubium.attribution._fullgrad_terms import absolute_term, term_product
 from dubium.attribution._target import ALL_LOGITS
 from dubium.attribution.fullgrad import FullGradPass, reduce_at_biases
-from tests.networks import position_axes
+from tests.networks import position_axes, token_grid
 
 TOKENS, HEADS, WIDTH = 64, 4, 8
 SCALINGS = ["queries", "matrix", "division"]
@@ -60,8 +60,8 @@ def test_terms_of_attention_lie_at_its_tokens(x, scaling):
     biases = FullGradPass(attention(scaling), x).biases
     matrices = [bias.place for bias in biases if bias.value.shape == (2, HEADS, TOKENS, TOKENS)]
     values = [bias.place for bias in biases if bias.value.shape == (2, HEADS, TOKENS, WIDTH)]
-    assert {(position_axes(matrix), matrix.size) for matrix in matrices} == {((3,), (8, 8))}  # the keys'
-    assert {(position_axes(value), value.size) for value in values} == {((2,), (8, 8))}
+    assert {(position_axes(matrix), token_grid(matrix)) for matrix in matrices} == {((3,), (8, 8))}  # the keys'
+    assert {(position_axes(value), token_grid(value)) for value in values} == {((2,), (8, 8))}
     assert len(values) == 1 + (scaling in ("norm", "dense"))  # and the bias of that layer, on one axis of two
 
 

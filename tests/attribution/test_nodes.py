@@ -34,7 +34,9 @@ def left_to_autograd(monkeypatch):
         return made
 
     monkeypatch.setattr(_gradients, "node_gradients", count_plain)
-    monkeypatch.setattr(_gradients, "RULES", {name: counting(name, make) for name, make in rules.RULES.items()})
+    monkeypatch.setattr(
+        _gradients, "GRADIENT_RULES", {name: counting(name, make) for name, make in rules.GRADIENT_RULES.items()}
+    )
     return plain, fired
 
 

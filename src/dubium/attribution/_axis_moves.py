@@ -7,24 +7,23 @@ from typing import Any, NamedTuple
 from dubium.attribution._autograd.graph import FeatureNode
 from dubium.attribution._autograd.nodes import signed_number
 from dubium.attribution._layouts import (
-    MORE_TOKENS,
+    COLUMNS,
+    FREQUENCIES,
     ROWS,
+    TOKENS,
     Layout,
     axis_size,
-    channels,
-    cut_axis,
-    is_all_rows_or_columns,
-    is_nameless,
-    place_tokens,
-    reshape,
-    resize_axis,
+    is_unplaced,
+    reshape_layout,
+    token_axis,
+    unplaced_axis,
 )
 
 
-class Given(NamedTuple):
+class KnownInput(NamedTuple):
     """An input of a node whose layout is known."""
 
-    number: int  # among all inputs
+    input_nr: int  # among all inputs
     layout: Layout
     shape: tuple[int, ...]
 
@@ -33,27 +32,45 @@ class Step(NamedTuple):
     """An output of a node, and what is known of the node's inputs."""
 
     node: FeatureNode
-    saved: dict[str, Any]  # by the node, of axes
+    saved: dict[str, Any]  # what autograd saved about axes, by the names in `AXIS_ARGUMENTS`
     output_nr: int
     shape: tuple[int, ...]
-    given: list[Given]
+    known_inputs: list[KnownInput]
 
     @property
-    def first(self) -> Layout:
-        return self.given[0].layout
+    def layout(self) -> Layout:
+        """That of the first known input."""
+        return self.known_inputs[0].layout
 
-    def axis(self, name: str) -> int:
-        """A saved number of an axis, counted from the front of the first input."""
-        return int(signed_number(self.saved[name])) % len(self.first.axes)
+    def axis_number(self, name: str) -> int:
+        """A saved number of an axis, counted from the front of the first known input."""
+        return int(signed_number(self.saved[name])) % len(self.layout.axes)
 
-    def axes(self, name: str) -> list[int]:
+    def axis_numbers(self, name: str) -> list[int]:
         """Saved numbers of axes; all axes, if none was named."""
-        saved, count = self.saved[name], len(self.first.axes)
+        saved, count = self.saved[name], len(self.layout.axes)
         numbers = saved if isinstance(saved, tuple | list) else () if saved is None else (saved,)
         return [signed_number(number) % count for number in numbers] or [*range(count)]
 
 
-Rule = Callable[[Step], Layout | None]
+LayoutRule = Callable[[Step], Layout | None]
+
+
+def reshape_axes(step: Step) -> Layout | None:
+    return reshape_layout(step.layout, step.shape)
+
+
+def permute_axes(step: Step) -> Layout:
+    return step.layout.permute(step.axis_numbers("dims"))
+
+
+def transpose_axes(step: Step) -> Layout:
+    return step.layout.swap(step.axis_number("dim0"), step.axis_number("dim1"))
+
+
+def reverse_axes(step: Step) -> Layout:
+    """The transpose of a matrix."""
+    return step.layout.permute([*range(len(step.shape))][::-1])
 
 
 def restride_axes(step: Step) -> Layout | None:
@@ -61,17 +78,17 @@ def restride_axes(step: Step) -> Layout | None:
 
     Slices and reshapes are recognised; that tensor is taken to be contiguous, or to have channels last in memory.
     """
-    size, stride, shape = step.saved["size"], step.saved["stride"], step.given[0].shape
+    size, stride, shape = step.saved["size"], step.saved["stride"], step.known_inputs[0].shape
     for own_stride in (contiguous_strides(shape), channels_last_strides(shape)):
         if len(size) == len(shape) and all(n == 1 or a == b for n, a, b in zip(size, stride, own_stride, strict=True)):
-            layout, start = step.first, step.saved["storage_offset"] or 0
+            layout, start = step.layout, step.saved["storage_offset"] or 0
             for number in sorted(range(len(shape)), key=lambda axis: -own_stride[axis]):
-                cut = cut_axis(layout.axes[number], start // own_stride[number], size[number])
-                layout, start = layout.replace_axis(number, cut), start % own_stride[number]
+                layout = layout.crop_axis(number, start // own_stride[number], size[number])
+                start %= own_stride[number]
             return layout
     is_permuted = sorted(size) == sorted(shape)  # how, is not shown
     is_reshaped = stride == contiguous_strides(size) and math.prod(size) == math.prod(shape)
-    return reshape(step.first, size) if is_reshaped and not is_permuted else None
+    return reshape_layout(step.layout, size) if is_reshaped and not is_permuted else None
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -83,44 +100,29 @@ def channels_last_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return image, *positions[-1:], *positions[:-1]
 
 
-def reshape_axes(step: Step) -> Layout | None:
-    return reshape(step.first, step.shape)
-
-
-def permute_axes(step: Step) -> Layout:
-    return step.first.permute(step.axes("dims"))
-
-
-def swap_axes(step: Step) -> Layout:
-    return step.first.swap(step.axis("dim0"), step.axis("dim1"))
-
-
-def transpose_matrix(step: Step) -> Layout:
-    return step.first.permute([*range(len(step.shape))][::-1])
-
-
 def flip_axes(step: Step) -> Layout:
-    return step.first.flip(step.axes("dims"))
+    return step.layout.flip(step.axis_numbers("dims"))
 
 
-def turn_axes(step: Step) -> Layout:
-    first, second = step.axes("dims")
-    quarters = signed_number(step.saved["k"]) % 4
-    if quarters in (0, 2):
-        return step.first.flip([first, second] if quarters else [])
-    return step.first.flip([second if quarters == 1 else first]).swap(first, second)
+def rotate_axes(step: Step) -> Layout:
+    first, second = step.axis_numbers("dims")
+    layout = step.layout
+    for _ in range(signed_number(step.saved["k"]) % 4):
+        layout = layout.flip([second]).swap(first, second)
+    return layout
 
 
 def roll_axes(step: Step) -> Layout | None:
     if not step.saved["dims"]:
         return None  # of all numbers in a row
-    layout = step.first
-    for number, shift in zip(step.axes("dims"), step.saved["shifts"], strict=True):
-        axis, shift = layout.axes[number], signed_number(shift)
-        shift = shift if axis[0].is_flipped else -shift
-        if not is_all_rows_or_columns(axis, layout):
-            layout = layout.replace_axis(number, channels(axis_size(axis))) if shift else layout
-        elif axis[0].along == ROWS:
+    layout = step.layout
+    for number, shift in zip(step.axis_numbers("dims"), step.saved["shifts"], strict=True):
+        part, shift = layout.axes[number][0], signed_number(shift)
+        shift = shift if part.is_flipped else -shift
+        is_exact = layout.has_all_lines(number) and part.step == 1 and part.line_count == part.image_lines
+        if not is_exact or part.first_line:
+            layout = layout.forget_axis(number, step.shape[number]) if shift else layout
+        elif part.along == ROWS:
             layout = layout._replace(row_roll=layout.row_roll + shift)
         else:
             layout = layout._replace(column_roll=layout.column_roll + shift)
@@ -128,89 +130,140 @@ def roll_axes(step: Step) -> Layout | None:
 
 
 def slice_axis(step: Step) -> Layout:
-    number, saved = step.axis("dim"), step.saved
-    axis = step.first.axes[number]
-    start = min(signed_number(saved["start"]), axis_size(axis))
-    start = start + axis_size(axis) if start < 0 else start
-    return step.first.replace_axis(number, cut_axis(axis, start, step.shape[number], saved["step"]))
+    number, size = step.axis_number("dim"), axis_size(step.layout.axes[step.axis_number("dim")])
+    start = min(signed_number(step.saved["start"]), size)
+    start = start + size if start < 0 else start
+    if step.saved["step"] == 1:
+        return step.layout.crop_axis(number, start, step.shape[number])
+    every_nth = step.layout.resize_axis(number, step.shape[number])
+    return every_nth if start < step.saved["step"] else step.layout.forget_axis(number, step.shape[number])
 
 
 def split_axis(step: Step) -> Layout:
-    number = step.axis("dim")
+    number = step.axis_number("dim")
     start = sum(shape[number] for shape in step.node.shapes[: step.output_nr])
-    return step.first.replace_axis(number, cut_axis(step.first.axes[number], start, step.shape[number]))
+    return step.layout.crop_axis(number, start, step.shape[number])
+
+
+def pad_axes(step: Step) -> Layout:
+    pads, layout = step.saved.get("pad") or step.saved["padding"], step.layout
+    for number, before in zip(range(len(step.shape))[::-1], pads[::2], strict=False):
+        layout = layout.crop_axis(number, -signed_number(before), step.shape[number])
+    return layout
 
 
 def remove_axis(step: Step) -> Layout:
-    return step.first.replace_axis(step.axis("dim"))
+    return step.layout.replace_axis(step.axis_number("dim"))
 
 
 def reduce_axes(step: Step) -> Layout:
-    layout, keeps = step.first, len(step.shape) == len(step.first.axes)
-    for number in sorted(step.axes("dim"), reverse=True):
-        layout = layout.replace_axis(number, *([resize_axis(layout.axes[number], 1)] if keeps else []))
+    layout, keeps = step.layout, len(step.shape) == len(step.layout.axes)
+    for number in sorted(step.axis_numbers("dim"), reverse=True):
+        layout = layout.resize_axis(number, 1) if keeps else layout.replace_axis(number)
     return layout
 
 
 def repeat_axes(step: Step) -> Layout:
-    """`repeat`, which puts copies side by side: an axis with several runs along nothing that has a name."""
-    more = len(step.shape) - len(step.first.axes)
-    pairs = zip(step.first.axes, step.shape[more:], strict=True)
-    axes = [axis if axis_size(axis) in (1, size) else channels(size) for axis, size in pairs]
-    axes = [resize_axis(axis, size) for axis, size in zip(axes, step.shape[more:], strict=True)]
-    return step.first._replace(axes=(*[channels(size) for size in step.shape[:more]], *axes))
+    """`repeat`, which puts copies of an axis side by side: it then runs along nothing that has a place."""
+    new_axes = len(step.shape) - len(step.layout.axes)
+    layout = step.layout
+    for number, size in enumerate(step.shape[new_axes:]):
+        was_one = axis_size(layout.axes[number]) == 1
+        layout = layout.resize_axis(number, size) if was_one else keep_or_forget(layout, number, size)
+    return layout._replace(axes=(*[unplaced_axis(size) for size in step.shape[:new_axes]], *layout.axes))
 
 
-def join_axes(step: Step) -> Layout | None:
-    """Concatenation: of channels, of tokens with some that have no place, or of equal features."""
-    number, size = step.axis("dim"), step.shape[step.axis("dim")]
-    layouts, axes = {each.layout for each in step.given}, [each.layout.axes[number] for each in step.given]
-    if all(is_nameless(axis) for axis in axes):
-        without = {layout.replace_axis(number) for layout in layouts}
-        return step.first.replace_axis(number, channels(size)) if len(without) == 1 else None
-    if len(step.given) > 1:
-        is_repeated = len(layouts) == 1 and axis_size(axes[0]) * len(axes) == size
-        return step.first.replace_axis(number, (*channels(len(axes)), *axes[0])) if is_repeated else None
-    if is_all_rows_or_columns(axes[0], step.first):
-        return step.first.replace_axis(number, resize_axis(axes[0], size))  # padding by hand
-    skipped = count_tokens_before(step, number)
+def keep_or_forget(layout: Layout, number: int, size: int) -> Layout:
+    """The layout if the axis still has its size; otherwise with an axis that has no place."""
+    return layout if axis_size(layout.axes[number]) == size else layout.forget_axis(number, size)
+
+
+def concatenate_axes(step: Step) -> Layout | None:
+    """Concatenation: of channels, of lines or tokens with some that have no place, or of equal features."""
+    number, size = step.axis_number("dim"), step.shape[step.axis_number("dim")]
+    placed = [each for each in step.known_inputs if not is_unplaced(each.layout.axes[number])]
+    layouts = {each.layout for each in placed}
+    if not placed:
+        others = {each.layout.replace_axis(number) for each in step.known_inputs}
+        return step.layout.forget_axis(number, size) if len(others) == 1 else None
+    layout = placed[0].layout
+    axis = layout.axes[number]
+    if len(placed) > 1:
+        is_repeated = len(layouts) == 1 and axis_size(axis) * len(placed) == size
+        return layout.replace_axis(number, (*unplaced_axis(len(placed)), *axis)) if is_repeated else None
+    skipped = count_before(step, placed[0], number)
     if skipped is None:
         return None
-    part = axes[0][0]
-    placed, skipped = (part.placed, skipped + part.skipped) if part.along == MORE_TOKENS else (axes[0], skipped)
-    return step.first.replace_axis(number, place_tokens(placed, skipped, size))
+    if layout.has_all_lines(number):
+        return layout.crop_axis(number, -skipped, size)
+    is_tokens = axis[0].along == TOKENS
+    token_parts, skipped = (axis[0].token_parts, skipped + axis[0].skipped) if is_tokens else (axis, skipped)
+    return layout.replace_axis(number, token_axis(token_parts, skipped, size))
 
 
-def count_tokens_before(step: Step, number: int) -> int | None:
-    """How long the inputs of a concatenation are that come before the only one whose layout is known."""
-    only, node = step.given[0], step.node
-    known = {edge.input: shape[number] for edge, shape in zip(node.edges, node.input_shapes, strict=True)}
-    before, after = range(only.number), range(only.number + 1, node.input_count)
-    if all(index in known for index in before):
-        return sum(known[index] for index in before)
-    if all(index in known for index in after):
-        return step.shape[number] - only.shape[number] - sum(known[index] for index in after)
+def count_before(step: Step, placed: KnownInput, number: int) -> int | None:
+    """How long the inputs of a concatenation are, along axis `number`, that come before the only one with a place."""
+    node = step.node
+    lengths = {edge.input_nr: shape[number] for edge, shape in zip(node.edges, node.input_shapes, strict=True)}
+    before, after = range(placed.input_nr), range(placed.input_nr + 1, node.input_count)
+    if all(input_nr in lengths for input_nr in before):
+        return sum(lengths[input_nr] for input_nr in before)
+    if all(input_nr in lengths for input_nr in after):
+        return step.shape[number] - placed.shape[number] - sum(lengths[input_nr] for input_nr in after)
     return None
 
 
 def stack_axes(step: Step) -> Layout | None:
     number = signed_number(step.saved["dim"]) % len(step.shape)
-    axes = (*step.first.axes[:number], channels(step.shape[number]), *step.first.axes[number:])
-    return step.first._replace(axes=axes) if len({each.layout for each in step.given}) == 1 else None
+    axes = (*step.layout.axes[:number], unplaced_axis(step.shape[number]), *step.layout.axes[number:])
+    return step.layout._replace(axes=axes) if len({each.layout for each in step.known_inputs}) == 1 else None
 
 
-def take_indices(step: Step) -> Layout | None:
+def choose_indices(step: Step) -> Layout | None:
     """What was chosen or put in another order: where it comes from is not followed."""
-    saved, layout = step.saved, step.first
+    layout = step.layout
     if len(step.shape) != len(layout.axes):
         return None
-    indexed = [number for number, index in enumerate(saved.get("indices", ())) if index is not None]
-    for number in indexed or step.axes("dim"):
-        layout = layout.replace_axis(number, channels(step.shape[number]))
-    return layout
+    chosen = [number for number, index in enumerate(step.saved.get("indices", ())) if index is not None]
+    for number in chosen or step.axis_numbers("dim"):
+        layout = layout.forget_axis(number, step.shape[number])
+    return layout if tuple(map(axis_size, layout.axes)) == step.shape else None
+
+
+def write_indices(step: Step) -> Layout | None:
+    """Numbers that are written by indices: constants keep the feature's places, others may come from anywhere."""
+    is_constant = len(step.node.edges) == 1 and step.known_inputs[0].input_nr == 0
+    return step.layout if is_constant and step.known_inputs[0].shape == step.shape else None
+
+
+def forget_axes(step: Step) -> None:
+    """Numbers may come from anywhere."""
 
 
 def unfold_axis(step: Step) -> Layout:
-    number = step.axis("dimension")
-    layout = step.first.replace_axis(number, resize_axis(step.first.axes[number], step.shape[number]))
-    return layout._replace(axes=(*layout.axes, channels(step.shape[-1])))
+    number, size = step.axis_number("dimension"), step.saved["size"]
+    count, part = step.shape[number], step.layout.axes[number][0]
+    if size == step.saved["step"] and step.layout.has_all_lines(number) and part.step == 1 and not part.is_flipped:
+        layout = step.layout.crop_axis(number, 0, count * size)
+        part = layout.axes[number][0]
+        layout = layout.replace_axis(number, (part._replace(size=count, step=size),))
+        return layout._replace(axes=(*layout.axes, (part._replace(size=size),)))
+    layout = step.layout.resize_axis(number, count)
+    return layout._replace(axes=(*layout.axes, unplaced_axis(size)))
+
+
+def transform_axes(step: Step) -> Layout | None:
+    """Fourier transforms: from rows or columns to frequencies, which have no place, and back."""
+    layout = step.layout
+    for number in step.axis_numbers("dim"):
+        part, size = layout.axes[number][0], step.shape[number]
+        if part.along in FREQUENCIES.values() and len(layout.axes[number]) == 1:
+            along = ROWS if part.along == FREQUENCIES[ROWS] else COLUMNS
+            layout = layout.replace_axis(
+                number, (part._replace(along=along, size=size, line_count=size, image_lines=size),)
+            )
+        elif layout.has_all_lines(number) and part.first_line == 0 and not layout.roll_along(part.along):
+            layout = layout.replace_axis(number, (part._replace(along=FREQUENCIES[part.along], size=size),))
+        else:
+            layout = layout.forget_axis(number, size)
+    return layout

@@ -51,7 +51,9 @@ class RecordedBias(NamedTuple):
     shape: torch.Size  # of that tensor
     value: Tensor
     axis: int  # of the channels, if the bias has one number for each: the second or the last
-    place_edge: GradientEdge  # whose numbers lie where the bias's do: `edge`, if that is no leaf of its own
+    place_edge: (
+        GradientEdge  # of the tensor that lies where the bias does: another than `edge` if that is a leaf of ours
+    )
 
 
 class NormaliseCall(NamedTuple):
@@ -73,12 +75,11 @@ class RecordedBiases:
     only_spatial: bool
     recorded: list[RecordedBias] = field(default_factory=list)
     normalise_calls: list[NormaliseCall] = field(default_factory=list)
-    network_splits_batch: bool = False  # it takes the images of a batch apart: where each lies is then not known
+    network_splits_batch: bool = False  # some feature has a place only as one of a single image: it loops over images
 
     def is_wanted(self, out: Tensor) -> bool:
-        """Whether the bias of such an output is of any use. Frequencies, and features (B, D), have no place."""
-        is_vector = out.ndim < 2 or (out.ndim == 2 and len(out) == self.image_count)
-        return not self.only_spatial or not (out.is_complex() or is_vector)
+        """Whether the bias of such an output is of any use: frequencies, for one, have no place."""
+        return not self.only_spatial or (out.ndim > 1 and not out.is_complex())
 
     def add(self, out: Tensor, value: Tensor, *, on_last_axis: bool = False, placed_as: Tensor | None = None) -> None:
         """A bias that acts at a tensor of the graph: of its shape, or one number for each index of its second axis, or
@@ -188,7 +189,7 @@ def hook_layers(
 ) -> Iterator[RemovableHandle]:
     """Hook each layer so that its bias is recorded, and operations inside of it are not.
 
-    Hooks of a user's are operations outside of the layer: ours are next to it.
+    A user's hooks run outside of ours, so that their operations are recorded by themselves.
     """
     implicit = ImplicitBiases(recorded)
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from dubium.attribution._autograd.rules import RULES
+from dubium.attribution._autograd.rules import GRADIENT_RULES
 from dubium.attribution._biases import Bias
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._cut_gradients import find_unseen
@@ -20,7 +20,7 @@ LEAF = "torch::autograd::AccumulateGrad"
 LINEAR_NODES = frozenset(
     f"{name}Backward0" for name in ("Sub", "Div", "ConstantPadNd", "Cat", "Stack", "AvgPool2D", "AdaptiveAvgPool2D")
 )
-COMPLETE_NODES = frozenset([*RULES, LEAF, *LINEAR_NODES])
+COMPLETE_NODES = frozenset([*GRADIENT_RULES, LEAF, *LINEAR_NODES])
 """Nodes of functions whose biases are recorded exactly: a network that has no others is complete by construction."""
 MISSING = 1e-3  # of a logit: what FullGrad may miss without a word
 SUM_ROUNDING = 64  # times the machine's precision and the sum of all absolute terms: what may be missed by rounding

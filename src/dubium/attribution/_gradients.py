@@ -30,7 +30,7 @@ from dubium.attribution._autograd.nodes import (
     silence_fallback_warnings,
     zeros_at,
 )
-from dubium.attribution._autograd.rules import RULES, Rule, stack_or_unsqueeze
+from dubium.attribution._autograd.rules import GRADIENT_RULES, GradientRule, stack_or_unsqueeze
 from dubium.attribution._budget import ROW_PEAK_FACTOR, images_per_pass, targets_at_once
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._passes import forward_with_graph
@@ -115,14 +115,14 @@ class Backward:
         self.wanted_at: dict[Node, list[int]] = defaultdict(list)
         for index, edge in enumerate(self.wanted):
             self.wanted_at[edge.node].append(index)
-        self.steps: list[tuple[Sequence[BackwardNode], list[OutputInfo], Rule | None]] = []
+        self.steps: list[tuple[Sequence[BackwardNode], list[OutputInfo], GradientRule | None]] = []
         for nodes in zip(*graphs, strict=True):  # the same node in the graph of each network
             node = nodes[0]
             input_infos = [
-                made_by.outputs[edge.output] for edge, made_by in zip(node.edges, node.input_nodes, strict=True)
+                made_by.outputs[edge.output_nr] for edge, made_by in zip(node.edges, node.input_nodes, strict=True)
             ]
-            has_rule = bool(node.edges) and node.is_readable and node.name in RULES
-            self.steps.append((nodes, input_infos, RULES[node.name](nodes) if has_rule else None))
+            has_rule = bool(node.edges) and node.is_readable and node.name in GRADIENT_RULES
+            self.steps.append((nodes, input_infos, GRADIENT_RULES[node.name](nodes) if has_rule else None))
         self.all_have_rules = all(rule is not None for nodes, _, rule in self.steps if nodes[0].edges)
         self.largest_output = max((math.prod(info.shape) for node in graphs[0] for info in node.outputs), default=1)
         for node in chain(*graphs):  # links both ways are rings, and would keep the graph until Python collects them

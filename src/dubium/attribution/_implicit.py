@@ -75,8 +75,10 @@ def replace_infinity(value: Tensor) -> Tensor:
 
 
 def significant_bias(value: Tensor, tangent: Tensor | None) -> Tensor | None:
-    """Value minus tangent, the derivative along the inputs, of a function's output: 0 for images of which it is no more
-    than rounding, None if that is all of them."""
+    """Value minus tangent, the derivative along the inputs, of a function's output.
+
+    Set to 0 for images where it is no more than rounding; None if that holds for all images.
+    """
     if not is_continuous(value) or not value.numel():
         return None
     bias = replace_infinity(value - tangent if tangent is not None else value)  # from infinity comes no gradient

@@ -1,4 +1,4 @@
-"""What the axes of a feature run along: images, rows, columns, channels.
+"""What the axes of a feature run along: images, rows, columns, or nothing that has a place, such as channels.
 
 An axis is a tuple of parts, the slowest first. A feature map (B, C, h, w) has one part an axis; tokens (B, h * w, C)
 have rows and columns on one axis; rows that are cut into windows have a coarse part and a fine one, wherever these are.
@@ -9,19 +9,23 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import NamedTuple
 
-IMAGES, ROWS, COLUMNS, CHANNELS = "images", "rows", "columns", "channels"
-MORE_TOKENS = "tokens, and some that have no place"
+IMAGES, ROWS, COLUMNS, UNPLACED = "images", "rows", "columns", "nothing that has a place"
+TOKENS = "tokens, some of which have no place"
+FREQUENCIES = {ROWS: "frequencies of rows", COLUMNS: "frequencies of columns"}
 
 
 class Part(NamedTuple):
-    """A part of an axis."""
+    """A part of an axis. What it runs along is counted in lines: images, rows or columns."""
 
-    along: str  # one of the words above; CHANNELS is whatever has no place
+    along: str  # one of the words above
     size: int
-    step: int = 1  # how many images, rows or columns lie between two indices
-    is_flipped: bool = False  # its first index is the last row or column
-    skipped: int = 0  # of MORE_TOKENS: how many class tokens and registers come first
-    placed: tuple["Part", ...] = ()  # of MORE_TOKENS: what the tokens behind these run along
+    step: int = 1  # how many lines lie between two indices
+    line_count: int = 0  # of all parts that run along the same
+    is_flipped: bool = False  # its first index is the last line
+    first_line: float = 0  # of the image, at this resolution; below 0 where lines were padded
+    image_lines: float = 0  # how many the image has at this resolution
+    skipped: int = 0  # of TOKENS: how many class tokens and registers come first
+    token_parts: tuple["Part", ...] = ()  # of TOKENS: what the tokens behind these run along
 
 
 Axis = tuple[Part, ...]
@@ -53,99 +57,125 @@ class Layout(NamedTuple):
         index %= len(self.axes)
         return self._replace(axes=(*self.axes[:index], *axes, *self.axes[index + 1 :]))
 
+    def forget_axis(self, index: int, size: int) -> "Layout":
+        """The layout with an axis, now of another size, that runs along nothing that has a place."""
+        return self.replace_axis(index, unplaced_axis(size))
+
+    def resize_axis(self, index: int, size: int) -> "Layout":
+        """The layout after a convolution, pooling or padding has made an axis longer or shorter.
+
+        It still covers all rows or columns, if it was nothing but these.
+        """
+        part = self.axes[index][0]
+        if axis_size(self.axes[index]) == size:
+            return self
+        if not self.has_all_lines(index) or self.roll_along(part.along):
+            return self.forget_axis(index, size)
+        if part.first_line <= 0 and part.first_line + part.line_count >= part.image_lines:
+            return self.replace_axis(index, (whole_part(part.along, size)._replace(is_flipped=part.is_flipped),))
+        first, lines = [value * size / part.line_count for value in (part.first_line, part.image_lines)]
+        part = part._replace(size=size, step=1, line_count=size, first_line=first, image_lines=lines)
+        return self.replace_axis(index, (part,))
+
+    def crop_axis(self, index: int, start: int, size: int) -> "Layout":
+        """The layout of a slice, or of a padded feature: then `start` is below 0."""
+        axis = self.axes[index]
+        part = axis[0]
+        if axis_size(axis) == size and start == 0:
+            return self
+        if len(axis) == 1 and part.along == TOKENS and start <= part.skipped:
+            return self.replace_axis(index, token_axis(part.token_parts, part.skipped - start, size))
+        if not self.has_all_lines(index) or part.step != 1:
+            return self.forget_axis(index, size)
+        first = part.first_line + (part.size - start - size if part.is_flipped else start)
+        return self.replace_axis(index, (part._replace(size=size, line_count=size, first_line=first),))
+
+    def mix_axis(self, index: int, size: int) -> "Layout":
+        """The layout after a dense layer has mixed an axis.
+
+        A layer from tokens, rows or columns to as many has a bias for each of them.
+        """
+        axis = self.axes[index]
+        is_kept = axis_size(axis) == size and (is_unplaced(axis) or self.has_all_of(axis))
+        return self if is_kept else self.forget_axis(index, size)
+
+    def has_all_lines(self, index: int) -> bool:
+        """Whether an axis runs along all rows, or all columns, and nothing else."""
+        axis = self.axes[index]
+        is_whole = len(axis) == 1 and axis[0].size * axis[0].step == axis[0].line_count
+        return is_whole and axis[0].along in (ROWS, COLUMNS) and self.has_all_of(axis)
+
+    def has_all_of(self, axis: Axis) -> bool:
+        """Whether whatever runs along rows or columns of an axis does so on no other, and nothing else is on this."""
+        own = [piece.along for piece in pieces_of(axis)]
+        return not {IMAGES, UNPLACED} & {*own} and len(own) == sum(piece.along in own for piece in self.pieces())
+
+    def roll_along(self, along: str) -> int:
+        return {ROWS: self.row_roll, COLUMNS: self.column_roll}.get(along, 0)
+
     def parts(self) -> list[Part]:
         return [part for axis in self.axes for part in axis]
 
     def pieces(self) -> list[Part]:
-        """The parts, with what the tokens that have a place run along instead of MORE_TOKENS."""
-        return [piece for part in self.parts() for piece in part.placed or (part,)]
-
-    def is_rolled(self) -> bool:
-        return bool(self.row_roll or self.column_roll)
+        """The parts, with what the tokens that have a place run along instead of TOKENS."""
+        return pieces_of(self.parts())
 
     def is_upright(self) -> bool:
         """Whether the feature is neither rolled nor flipped nor transposed."""
-        placed = [part for part in self.pieces() if part.along in (ROWS, COLUMNS)]
-        order = [part.along for part in placed]
+        placed = [piece for piece in self.pieces() if piece.along in (ROWS, COLUMNS)]
+        order = [piece.along for piece in placed]
         is_transposed = COLUMNS in order and ROWS in order[order.index(COLUMNS) :]
-        return not (self.is_rolled() or is_transposed or any(part.is_flipped for part in placed))
+        return not (self.row_roll or self.column_roll or is_transposed or any(piece.is_flipped for piece in placed))
 
 
 def image_layout(shape: Sequence[int]) -> Layout:
     """The layout of images (B, C, H, W)."""
-    along = (IMAGES, CHANNELS, ROWS, COLUMNS)
-    return Layout(tuple([(Part(word, size),) for word, size in zip(along, shape, strict=True)]))
+    batch, channels, height, width = shape
+    parts = (whole_part(IMAGES, batch), Part(UNPLACED, channels), whole_part(ROWS, height), whole_part(COLUMNS, width))
+    return Layout(tuple([(part,) for part in parts]))
 
 
-def channels(size: int) -> Axis:
-    return (Part(CHANNELS, size),)
+def whole_part(along: str, size: int) -> Part:
+    return Part(along, size, line_count=size, image_lines=size)
+
+
+def unplaced_axis(size: int) -> Axis:
+    return (Part(UNPLACED, size),)
 
 
 def axis_size(axis: Sequence[Part]) -> int:
     return math.prod([part.size for part in axis])
 
 
-def is_nameless(axis: Axis) -> bool:
-    return all(part.along == CHANNELS for part in axis)
+def is_unplaced(axis: Axis) -> bool:
+    return all(part.along == UNPLACED for part in axis)
 
 
-def is_all_rows_or_columns(axis: Axis, layout: Layout) -> bool:
-    """Whether an axis runs along all rows, or all columns, and nothing else."""
-    along = axis[0].along
-    return len(axis) == 1 and along in (ROWS, COLUMNS) and [piece.along for piece in layout.pieces()].count(along) == 1
+def pieces_of(parts: Sequence[Part]) -> list[Part]:
+    return [piece for part in parts for piece in part.token_parts or (part,)]
 
 
 def flip_part(part: Part) -> Part:
-    if part.along == MORE_TOKENS:
-        skipped = part.size - part.skipped - axis_size(part.placed)
-        return part._replace(skipped=skipped, placed=tuple([flip_part(each) for each in part.placed]))
-    return part if part.along == CHANNELS else part._replace(is_flipped=not part.is_flipped)
+    if part.along == TOKENS:
+        skipped = part.size - part.skipped - axis_size(part.token_parts)
+        return part._replace(skipped=skipped, token_parts=tuple([flip_part(each) for each in part.token_parts]))
+    return part if part.along == UNPLACED else part._replace(is_flipped=not part.is_flipped)
 
 
-def resize_axis(axis: Axis, size: int) -> Axis:
-    """What an axis runs along after a convolution, pooling or another operation has made it longer or shorter.
-
-    It still covers all rows or columns, if it was nothing but these; otherwise what it runs along is not known.
-    """
-    if axis_size(axis) == size:
-        return axis
-    is_whole = len(axis) == 1 and axis[0].along in (ROWS, COLUMNS) and axis[0].step == 1
-    return (axis[0]._replace(size=size),) if is_whole else channels(size)
-
-
-def cut_axis(axis: Axis, start: int, size: int, step: int = 1) -> Axis:
-    """What a slice of an axis runs along."""
-    part = axis[0]
-    if axis_size(axis) == size or len(axis) > 1:
-        return axis if axis_size(axis) == size else channels(size)
-    if part.along == MORE_TOKENS and step == 1 and start <= part.skipped:
-        return place_tokens(part.placed, part.skipped - start, size)
-    is_every_nth = step > 1 and start < step
-    if part.along in (ROWS, COLUMNS) and (is_every_nth or (step == 1 and 2 * size > part.size)):
-        return resize_axis(axis, size)  # every second row, or all but a border
-    return channels(size)
-
-
-def place_tokens(placed: Axis, skipped: int, size: int) -> Axis:
-    """An axis of `size` tokens: behind the `skipped` first, which have no place, those that run along `placed`."""
-    if skipped + axis_size(placed) > size:
-        return channels(size)  # tokens that have a place are missing
-    return placed if axis_size(placed) == size else (Part(MORE_TOKENS, size, skipped=skipped, placed=placed),)
-
-
-def mix_axis(axis: Axis, size: int) -> Axis:
-    """An axis whose indices a dense layer has mixed.
-
-    As many as before stay what they were: a layer from tokens to tokens has a bias for each of them.
-    """
-    return axis if axis_size(axis) == size else channels(size)
+def token_axis(token_parts: Axis, skipped: int, size: int) -> Axis:
+    """An axis of `size` tokens: behind the `skipped` first, which have no place, those that run along `token_parts`."""
+    if skipped + axis_size(token_parts) > size:
+        return unplaced_axis(size)  # tokens that have a place are missing
+    if axis_size(token_parts) == size:
+        return token_parts
+    return (Part(TOKENS, size, skipped=skipped, token_parts=token_parts),)
 
 
 @cache
-def reshape(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
+def reshape_layout(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
     """The layout of a reshaped feature: parts are distributed over the new axes, and cut where an axis ends.
 
-    None if a part would have to be cut unevenly: then an axis runs along nothing that has a name.
+    None if a part would have to be cut unevenly: the layout is then unknown.
     """
     if 0 in shape:
         return None
@@ -156,7 +186,7 @@ def reshape(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
         while waiting and (room > 1 or (waiting[-1].size == 1 and (is_last or size == 1 > len(parts)))):
             part = waiting.pop()
             if part.size > room:  # the axis ends within this part: it has the coarse half, the next axis the fine one
-                if part.size % room or part.along == MORE_TOKENS:
+                if part.size % room or part.along == TOKENS:
                     return None
                 fine_size = part.size // room
                 waiting.append(part._replace(size=fine_size))
@@ -167,7 +197,7 @@ def reshape(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
             parts.append(part)
         if room != 1:
             return None
-        axes.append(join_parts(parts) or channels(size))
+        axes.append(join_parts(parts) or unplaced_axis(size))
     return layout._replace(axes=tuple(axes))
 
 
@@ -176,9 +206,13 @@ def join_parts(parts: Sequence[Part]) -> Axis:
     joined = list[Part]()
     for part in parts:
         last = joined[-1] if joined else None
-        if last is not None and last.along == part.along == CHANNELS:
-            joined[-1] = Part(CHANNELS, last.size * part.size)
-        elif last is not None and not part.placed and last == part._replace(size=last.size, step=part.step * part.size):
+        if last is not None and last.along == part.along == UNPLACED:
+            joined[-1] = Part(UNPLACED, last.size * part.size)
+        elif (
+            last is not None
+            and not part.token_parts
+            and last == part._replace(size=last.size, step=part.step * part.size)
+        ):
             joined[-1] = part._replace(size=last.size * part.size)
         else:
             joined.append(part)

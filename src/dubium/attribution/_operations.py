@@ -60,7 +60,7 @@ class OperationRecorder(TorchFunctionMode):
             self.depth, self.is_off = None, False
 
     def pause(self, *_hooked: Any) -> None:
-        """A hook before a layer: what happens inside is not even seen, which would cost time."""
+        """A hook before a layer: take this mode off, since seeing each operation inside would cost time."""
         if self.depth is not None:
             self.depth += 1
             if self.depth == 1 and current_mode() is self:  # another mode on top would be taken off instead

@@ -7,27 +7,28 @@ from typing import NamedTuple
 
 from jaxtyping import Float
 from torch import Tensor
+from torch.nn.functional import pad
 
-from dubium.attribution._layouts import COLUMNS, IMAGES, ROWS, Layout, Part, axis_size
+from dubium.attribution._layouts import COLUMNS, IMAGES, ROWS, Layout, Part
 
 
 class Place(NamedTuple):
     """How the numbers of a feature are laid out as maps: what is done with its axes, in this order."""
 
     cuts: tuple[tuple[int, tuple[int, ...]], ...]  # axes that are cut into parts, the last first; the parts' sizes
-    token_cuts: tuple[tuple[int, int, tuple[int, ...]], ...]  # of MORE_TOKENS: how many to skip; sizes of the others
+    token_cuts: tuple[tuple[int, int, tuple[int, ...]], ...]  # of TOKENS: how many to skip; sizes of the others
     flipped: tuple[int, ...]
     order: tuple[tuple[int, ...], ...]  # which parts are images, rows, columns and channels, the slowest first
+    border: tuple[int, int, int, int]  # zeros left, right, above and below: lines of the image that were cut off
     rolls: tuple[int, int]
     axis_numbers: tuple[int, ...]  # of each part, the feature's own axis that it is a part of
-    size: tuple[int, int]  # h, w
 
     def has_channels_on(self, axis: int) -> bool:
         """Whether all channels are on this axis of the feature, and nothing else is."""
         return all((n in self.order[3]) == (number == axis) for n, number in enumerate(self.axis_numbers))
 
     def to_maps(self, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
-        """A gradient (t, S, *shape) as maps; tokens without a place are left out."""
+        """A gradient (t, S, *shape) as maps; tokens and padded lines, which have no place, are left out."""
         for axis, sizes in self.cuts:
             gradient = gradient.unflatten(2 + axis, sizes)
         for axis, skipped, sizes in self.token_cuts:
@@ -39,6 +40,7 @@ class Place(NamedTuple):
         for axis, axes in ((1, images), (2, rows), (3, columns), (5, others)):
             if len(axes) != 1:
                 maps = maps.flatten(axis, axis + len(axes) - 1) if axes else maps.unsqueeze(axis)
+        maps = pad(maps, (0, 0, 0, 0, *self.border)) if any(self.border) else maps
         return maps.roll(self.rolls, (2, 3)) if any(self.rolls) else maps
 
 
@@ -50,31 +52,43 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
     index the values that the matrix weights.
     """
     parts, pieces = layout.parts(), layout.pieces()
-    axis_numbers = [n for n, axis in enumerate(layout.axes) for part in axis for _ in part.placed or (part,)]
+    axis_numbers = [n for n, axis in enumerate(layout.axes) for part in axis for _ in part.token_parts or (part,)]
     by_step: dict[str, dict[int, int]] = {IMAGES: {}, ROWS: {}, COLUMNS: {}}  # numbers of pieces
     for number, piece in enumerate(pieces):
         if piece.along in by_step:
             by_step[piece.along][piece.step] = number
     order = [[steps[step] for step in sorted(steps, reverse=True)] for steps in by_step.values()]
-    images, height, width = [math.prod([pieces[number].size for number in numbers]) for numbers in order]
-    if images != image_count or not all(is_complete([pieces[n] for n in numbers]) for numbers in order):
+    images, rows, columns = [[pieces[number] for number in numbers] for numbers in order]
+    if math.prod([piece.size for piece in images]) != image_count or not (rows and columns):
         return None
-    if not order[1] or not order[2] or (height * width == 1 and len(layout.axes) < 4):
+    if not all(covers_all_lines(each) for each in (images, rows, columns) if each):
+        return None
+    if all(piece.size == 1 for piece in (*rows, *columns)) and len(layout.axes) < 4:
         return None  # pooled features (B, C) have no place; a map of one pixel has
     used = {number for numbers in order for number in numbers}
     order.append([number for number in range(len(pieces)) if number not in used])
     axes, tokens = reversed([*enumerate(layout.axes)]), reversed([*enumerate(parts)])
     return Place(
         cuts=tuple([(n, tuple([part.size for part in axis])) for n, axis in axes if len(axis) != 1]),
-        token_cuts=tuple([(n, t.skipped, tuple([p.size for p in t.placed])) for n, t in tokens if t.placed]),
+        token_cuts=tuple([(n, t.skipped, tuple([p.size for p in t.token_parts])) for n, t in tokens if t.token_parts]),
         flipped=tuple([number for number in sorted(used) if pieces[number].is_flipped]),
         order=tuple([tuple(numbers) for numbers in order]),
+        border=(*missing_lines(columns[-1]), *missing_lines(rows[-1])),
         rolls=(layout.row_roll, layout.column_roll),
         axis_numbers=tuple(axis_numbers),
-        size=(height, width),
     )
 
 
-def is_complete(pieces: Sequence[Part]) -> bool:
-    """Whether parts, the coarsest first, leave no step between them."""
-    return all(piece.step == axis_size(pieces[n + 1 :]) for n, piece in enumerate(pieces))
+def covers_all_lines(pieces: Sequence[Part]) -> bool:
+    """Whether parts, the coarsest first, cover all lines of their axis: each one's step is the size of all finer ones.
+
+    The finest may be missing, as after pooling.
+    """
+    steps = [piece.step for piece in pieces]
+    return [pieces[0].line_count, *steps] == [piece.size * piece.step for piece in pieces] + steps[-1:]
+
+
+def missing_lines(finest: Part) -> tuple[int, int]:
+    """How many lines of the image are missing before and after; below 0 where some were padded."""
+    after = finest.image_lines - finest.first_line - finest.line_count
+    return round(finest.first_line / finest.step), round(after / finest.step)

@@ -68,9 +68,9 @@ class FullGradPass:
     def __init__(self, network: nn.Module, x: Images, *, only_spatial: bool = True) -> None:
         with record_biases(network, len(x), only_spatial=only_spatial) as recorded:
             self.leaf, self.output = forward_with_graph(network, x)
-        terms = recorded.find_biases(self.leaf, self.output)
+        edges_and_biases = recorded.find_biases(self.leaf, self.output)
         self.network_splits_batch = recorded.network_splits_batch
-        self.edges, self.biases = [edge for edge, _ in terms], [bias for _, bias in terms]
+        self.edges, self.biases = [edge for edge, _ in edges_and_biases], [bias for _, bias in edges_and_biases]
 
 
 def fullgrad_passes(network: nn.Module, x: Images, size: int) -> Iterator[tuple[slice, FullGradPass]]:

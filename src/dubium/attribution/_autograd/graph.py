@@ -25,7 +25,7 @@ def inputs_first(
 ) -> Iterator[tuple[Node, Sequence[tuple[Node | None, int]]]]:
     """The roots and all nodes that they lead to, each with its edges, after the nodes that made its inputs.
 
-    Without `stop_at`, and what only these lead to.
+    Nodes in `stop_at`, and those that only they lead to, are left out.
     """
     seen = set(stop_at)
     stack: list[tuple[Node, Sequence[tuple[Node | None, int]] | None]] = [(root, None) for root in roots]
@@ -67,6 +67,7 @@ class FeatureNode(NamedTuple):
     input_shapes: list[tuple[int, ...]]  # one for each edge
     input_count: int
     saved: dict[str, Any] | None  # of the axes, see `read_axis_arguments`
+    is_python: bool  # a `torch.autograd.Function` written in Python
 
 
 def nodes_after(leaf: Tensor, edges: Iterable[GradientEdge]) -> Iterator[FeatureNode]:
@@ -76,17 +77,22 @@ def nodes_after(leaf: Tensor, edges: Iterable[GradientEdge]) -> Iterator[Feature
     for node, next_nodes in inputs_first([edge.node for edge in edges], stop_at=[start]):
         shapes[node] = own_shapes = output_shapes(node)
         edges_to = [Edge(i, below, output) for i, (below, output) in enumerate(next_nodes) if below in shapes]
-        input_shapes = [shapes[edge.node][edge.output] for edge in edges_to]
+        input_shapes = [shapes[edge.node][edge.output_nr] for edge in edges_to]
         name = operation_name(node.name())
         saved = read_axis_arguments(node, name)
-        yield FeatureNode(node, name, own_shapes, edges_to, input_shapes, len(next_nodes), saved)
+        is_python = not callable(node)
+        yield FeatureNode(node, name, own_shapes, edges_to, input_shapes, len(next_nodes), saved, is_python)
 
 
 def graph_signature(graph: Sequence[BackwardNode], wanted: Sequence[GradientEdge]) -> tuple[Any, ...]:
     """What must be equal for two graphs to be walked together."""
     order, signature = {node.autograd_node: index for index, node in enumerate(graph)}, list[Any]()
     for node in graph:
-        signature += [node.name, node.shape, *[(edge.input, order[edge.node], edge.output) for edge in node.edges]]
+        signature += [
+            node.name,
+            node.shape,
+            *[(edge.input_nr, order[edge.node], edge.output_nr) for edge in node.edges],
+        ]
         signature += [value.shape if isinstance(value, Tensor) else value for value in node.saved.values()]
     return *signature, *[(order.get(edge.node), edge.output_nr) for edge in wanted]
 

@@ -51,7 +51,8 @@ AXIS_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "Rot90": ("dims", "k"),
     "Roll": ("dims", "shifts"),
     "Slice": ("dim", "start", "step"),
-    "Unfold": ("dimension",),
+    "Unfold": ("dimension", "size", "step"),
+    "ConstantPadNd": ("pad",),
     "Im2Col": ("kernel_size", "dilation", "padding", "stride"),
     "Convolution": ("groups",),
     "Index": ("indices",),
@@ -59,7 +60,8 @@ AXIS_ARGUMENTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(["IndexSelect", "Gather", "Sort", "Topk"], ("dim",)),
     **dict.fromkeys(["Mean", "Sum", "Nansum", "Prod", "Logsumexp", "LinalgVectorNorm", "Norm"], ("dim",)),
     **dict.fromkeys(["Amax", "Amin", "Aminmax", "Max", "Min", "Median", "Kthvalue"], ("dim",)),
-    **dict.fromkeys(["Var", "VarMean", "Std", "StdMean"], ("dim",)),
+    **dict.fromkeys(["Var", "VarMean", "Std", "StdMean", "FftR2C", "FftC2C", "FftC2R"], ("dim",)),
+    **dict.fromkeys([f"{kind}Pad{n}D" for kind in ("Reflection", "Replication") for n in (1, 2, 3)], ("padding",)),
 }
 """What nodes have saved of the axes that they move, cut or join, by the name of their operation."""
 
@@ -176,9 +178,9 @@ class OutputInfo(NamedTuple):
 class Edge(NamedTuple):
     """An input of a node that leads on: its number, the node that made it, and the number of that node's output."""
 
-    input: int
+    input_nr: int
     node: Node
-    output: int
+    output_nr: int
 
 
 @dataclass(eq=False, slots=True)
@@ -209,14 +211,14 @@ def read_node(node: Node, edges: list[Edge]) -> BackwardNode:
     name, is_python = str(node.name()), not callable(node)
     # the inputs of a backward node are the outputs of its operation
     outputs = [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in node._input_metadata]
-    returned_indices = [tensor_argument(node, edge.input) if is_python else edge.input for edge in edges]
+    returned_indices = [tensor_argument(node, edge.input_nr) if is_python else edge.input_nr for edge in edges]
     saved, is_readable = dict[str, Any](), True
     try:
         for attribute in SAVED.get(name, ()) if edges else ():
             saved[attribute] = read_attribute(node, f"_saved_{attribute}")
     except (MissingAttributeError, RuntimeError):  # or it was overwritten since, which autograd will say
         is_readable = False
-    numbers = [edge.input for edge in edges]
+    numbers = [edge.input_nr for edge in edges]
     return BackwardNode(
         node, name, outputs, outputs[0].shape, edges, numbers, returned_indices, saved, is_readable, is_python
     )

@@ -29,7 +29,7 @@ from dubium.attribution._autograd.nodes import (
     signed_number,
 )
 
-Rule = Callable[[Tensor], Sequence[Tensor]]
+GradientRule = Callable[[Tensor], Sequence[Tensor]]
 """Gradient at a node's output, (T, S, *shape) -> gradients at its inputs that lead on, (T, S, *shape) each."""
 
 
@@ -38,27 +38,27 @@ def stack_or_unsqueeze(tensors: Sequence[Tensor], axis: int) -> Tensor:
     return torch.stack([*tensors], axis) if len(tensors) > 1 else tensors[0].unsqueeze(axis)
 
 
-def identity_rule(nodes: Sequence[BackwardNode]) -> Rule:
+def identity_rule(nodes: Sequence[BackwardNode]) -> GradientRule:
     """Each input has the output's gradient."""
     inputs = len(nodes[0].edges)
     return lambda gradient: [gradient] * inputs
 
 
-def addition_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
+def addition_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     return identity_rule(nodes) if nodes[0].saved["alpha"] == 1 else None
 
 
-def slice_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
+def slice_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     """Only where the slice leaves nothing out."""
     return identity_rule(nodes) if nodes[0].shape == tuple(nodes[0].saved["self_sym_sizes"]) else None
 
 
-def reshape_rule(nodes: Sequence[BackwardNode]) -> Rule:
+def reshape_rule(nodes: Sequence[BackwardNode]) -> GradientRule:
     shape = nodes[0].saved["self_sym_sizes"]
     return lambda gradient: [gradient.reshape(*gradient.shape[:2], *shape)]
 
 
-def mean_rule(nodes: Sequence[BackwardNode]) -> Rule:
+def mean_rule(nodes: Sequence[BackwardNode]) -> GradientRule:
     shape = nodes[0].saved["self_sym_sizes"]
     dims = nodes[0].saved["dim"] or range(len(shape))
     axes = [range(len(shape))[signed_number(dim)] for dim in dims]
@@ -67,7 +67,7 @@ def mean_rule(nodes: Sequence[BackwardNode]) -> Rule:
     return lambda gradient: [(gradient.reshape(*gradient.shape[:2], *kept) / count).expand(-1, -1, *shape)]
 
 
-def dense_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
+def dense_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     if nodes[0].input_numbers != [1] or nodes[0].saved["alpha"] != 1:
         return None
     weights = [node.saved["mat2"].mH for node in nodes]
@@ -84,7 +84,7 @@ def dense_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     return rule
 
 
-def product_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
+def product_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     """A product of matrices of which the second is a weight."""
     if nodes[0].input_numbers != [0]:
         return None
@@ -92,7 +92,7 @@ def product_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
     return lambda gradient: [stack_or_unsqueeze([gradient[:, s] @ weight for s, weight in enumerate(weights)], 1)]
 
 
-def activation_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
+def activation_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     """A function of each number by itself: autograd gives its slopes, once for all targets."""
     ones = torch.ones((), dtype=nodes[0].outputs[0].dtype, device=nodes[0].outputs[0].device)
 
@@ -117,7 +117,7 @@ def to_channels_last(features: Tensor) -> Tensor:
     return features.permute(1, 3, 4, 0, 2).contiguous().permute(3, 0, 4, 1, 2)
 
 
-def relu_rule(nodes: Sequence[BackwardNode]) -> Rule:
+def relu_rule(nodes: Sequence[BackwardNode]) -> GradientRule:
     if nodes[0].is_fused:
         return lambda gradient: [gradient]
     out = to_channels_last(stack_or_unsqueeze([node.saved["result"] for node in nodes], 0))
@@ -126,7 +126,7 @@ def relu_rule(nodes: Sequence[BackwardNode]) -> Rule:
     return lambda gradient: [torch.ops.aten.threshold_backward(gradient, out, 0)]
 
 
-def max_pooling_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
+def max_pooling_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     """Max pooling of squares, with stride = kernel, no padding and dilation 1: one mask of maxima for all targets.
 
     Where a ReLU leads to nothing else, its rule is done here too: a maximum passes if it is above 0.
@@ -175,12 +175,12 @@ class Axis(NamedTuple):
     dilation: int
 
 
-def convolution_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
+def convolution_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     node = nodes[0]
     if not is_image_convolution(node):
         return None
     stride, padding, dilation = both_axes(node, "stride", "padding", "dilation")
-    size, kernel = node.input_nodes[0].outputs[node.edges[0].output].shape[2:], node.saved["weight"].shape[2:]
+    size, kernel = node.input_nodes[0].outputs[node.edges[0].output_nr].shape[2:], node.saved["weight"].shape[2:]
     axes = [Axis(*n) for n in zip(size, node.shape[2:], kernel, stride, padding, dilation, strict=True)]
     reach = [(a.out - 1) * a.stride + (a.kernel - 1) * a.dilation + 1 - 2 * a.padding for a in axes]
     output_padding = [axis.size - far for axis, far in zip(axes, reach, strict=True)]
@@ -234,7 +234,7 @@ def is_image_convolution(node: BackwardNode) -> bool:
     return node.saved["weight"].ndim == 4 and not node.saved["transposed"]
 
 
-def batch_norm_rule(nodes: Sequence[BackwardNode]) -> Rule | None:
+def batch_norm_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     """In eval mode: multiply by a factor for each channel.
 
     If the BatchNorm is all that a convolution leads to, the factors go into that convolution's weights instead.
@@ -262,7 +262,7 @@ ACTIVATIONS = (
     *("LeakyReluBackward0", "MishBackward0", "SigmoidBackward0", "SiluBackward0", "SoftplusBackward0", "TanhBackward0"),
 )
 
-RULES: dict[str, Callable[[Sequence[BackwardNode]], Rule | None]] = {
+GRADIENT_RULES: dict[str, Callable[[Sequence[BackwardNode]], GradientRule | None]] = {
     CONVOLUTION: convolution_rule,
     BATCH_NORM: batch_norm_rule,
     RELU: relu_rule,
