@@ -6,7 +6,8 @@ by moving, and their maps must be these numbers in order.
 
 import math
 import random
-from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -160,33 +161,121 @@ MOVES = [
 ]
 
 
+def lines_of(leaf: Tensor, feature: Tensor) -> Tensor | None:
+    """The numbers of a feature as maps, (B, h, w, C), with a 0 where lines were cut off; None if they have no place."""
+    edge = get_gradient_edge(feature)
+    layout = follow_layouts(leaf, [edge]).get((edge.node, edge.output_nr))
+    if layout is None:
+        return None
+    assert tuple([math.prod([each.size for each in axis]) for axis in layout.axes]) == feature.shape
+    place = find_place(layout, len(leaf))
+    return None if place is None else place.to_maps(feature.detach()[None, None])[0, :, :, :, 0]
+
+
+def numbered_images() -> Tensor:
+    return torch.arange(1.0, 1 + BATCH * HEIGHT * WIDTH).view(BATCH, 1, HEIGHT, WIDTH).expand(-1, CHANNELS, -1, -1)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_each_number_lies_where_it_came_from(seed: int) -> None:
-    numbers = torch.arange(1.0, 1 + BATCH * HEIGHT * WIDTH).view(BATCH, 1, HEIGHT, WIDTH)
-    expected = numbers.view(BATCH, HEIGHT, WIDTH)
-    placed, moved = 0, Counter[str]()
+    expected = numbered_images()[:, 0]
+    placed = 0
     for trial in range(150):
         rng = random.Random(1000 * seed + trial)
-        leaf = numbers.expand(-1, CHANNELS, -1, -1).clone().requires_grad_()
+        leaf = numbered_images().clone().requires_grad_()
         feature, names = leaf * 1, list[str]()
         for _ in range(rng.randint(1, 5)):
             move = rng.choice(MOVES)
             feature = move(feature, rng)
             names.append(move.__name__)
-        edge = get_gradient_edge(feature)
-        layout = follow_layouts(leaf, [edge]).get((edge.node, edge.output_nr)) if feature is not leaf else None
-        if layout is None:
+        maps = lines_of(leaf, feature)
+        if maps is None or maps.shape[1:3] != (HEIGHT, WIDTH):  # smaller: drawn over the whole image
             continue
-        assert tuple([math.prod([each.size for each in axis]) for axis in layout.axes]) == feature.shape, names
-        place = find_place(layout, BATCH)
-        if place is None:
-            continue
-        maps = place.to_maps(feature.detach()[None, None])[0, :, :, :, 0]
-        if maps.shape[1:3] != (HEIGHT, WIDTH):  # smaller: drawn over the whole image
-            continue
-        where = expected[..., None].expand_as(maps)
-        is_right = (maps == where) | (maps == NOWHERE) | (maps == 0)
+        is_right = (maps == expected[..., None]) | (maps == NOWHERE) | (maps == 0)
         assert is_right.all(), names
         placed += 1
-        moved.update(names)
     assert placed > 30
+
+
+def rolled_by_hand(h: Tensor) -> Tensor:
+    out = torch.zeros_like(h)
+    out[..., 2:], out[..., :2] = h[..., :-2], h[..., -2:]
+    return out
+
+
+class Scan(torch.autograd.Function):
+    """Rows and columns one after another, as state-space networks read images: (B, C, H, W) to (B, 2, C, H * W)."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor) -> Tensor:
+        ctx.shape = h.shape
+        return torch.stack([h.flatten(2), h.mT.flatten(2)], 1)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        batch, channels, height, width = ctx.shape
+        rows, columns = gradient.unbind(1)
+        return rows.view(ctx.shape) + columns.view(batch, channels, width, height).mT
+
+
+MIRROR = torch.tensor([[-1.0, 0, 0], [0, 1, 0]])
+BACKWARDS = torch.arange(WIDTH - 1, -1, -1)
+WITHOUT_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
+    "index_copy": lambda h: torch.zeros_like(h).index_copy(3, BACKWARDS, h),
+    "index_add": lambda h: torch.zeros_like(h).index_add(3, BACKWARDS, h),
+    "index_put": lambda h: torch.zeros_like(h).index_put((*[torch.arange(2)] * 2, torch.tensor([3, 1])), h[0, 0, :2]),
+    "scatter": lambda h: torch.zeros_like(h).scatter(3, BACKWARDS.expand(h.shape), h),
+    "scatter_add": lambda h: torch.zeros_like(h).scatter_add(3, BACKWARDS.expand(h.shape), h),
+    "gather": lambda h: h.gather(3, BACKWARDS.expand(BATCH, CHANNELS, 2, WIDTH)),
+    "grid_sample": lambda h: F.grid_sample(
+        h, F.affine_grid(MIRROR.expand(BATCH, 2, 3), [*h.shape], align_corners=False), align_corners=False
+    ),
+    "rolled by hand": rolled_by_hand,
+    "a Function that scans": Scan.apply,
+    "a spectrum": lambda h: torch.fft.rfft2(h + 0.1).abs(),
+    "one window": lambda h: h.unflatten(2, (2, 2)).unflatten(4, (2, 3))[:, :, 1, :, 0],
+    "a mean of windows": lambda h: h.unflatten(2, (2, 2)).unflatten(4, (2, 3)).mean((2, 4)),
+    "rolled, then every other": lambda h: h.roll((1, 2), (2, 3))[:, :, ::2, ::2],
+    "pixels of a patch, mixed": lambda h: (
+        h[:, 0].unflatten(1, (2, 2)).unflatten(3, (2, 3)).transpose(2, 3).flatten(3) @ torch.rand(6, 6)
+    ),
+    "an LSTM along rows": lambda h: torch.nn.LSTM(WIDTH, WIDTH, batch_first=True).requires_grad_(False)(h[:, 0])[0],
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_PLACE)
+def test_what_was_moved_by_unknown_ways_is_not_drawn_as_if_it_had_not(name: str) -> None:
+    leaf = numbered_images().clone().requires_grad_()
+    maps = lines_of(leaf, WITHOUT_PLACE[name](leaf * 1))
+    assert maps is None or maps.shape[1:3] == (2, 2)  # of the mixed patches, which patch is known
+
+
+PADDED: dict[str, Callable[[Tensor], Tensor]] = {
+    "a crop": lambda h: h[:, :, 2:, :4],
+    "a crop of tokens' rows": lambda h: h[:, :, 1:].permute(0, 2, 3, 1).flatten(1, 2),
+    "a pad on one side": lambda h: F.pad(h, (0, 3, 2, 0), value=NOWHERE),
+    "a pad by hand": lambda h: torch.cat([torch.full_like(h[:, :, :1], NOWHERE), h], 2),
+    "rolled, padded, in windows, and back": lambda h: (
+        F.pad(h.roll((1, 2), (2, 3)), (0, 2, 0, 0), value=NOWHERE)
+        .unflatten(3, (2, 4))
+        .permute(0, 3, 2, 4, 1)
+        .permute(0, 4, 2, 1, 3)
+        .flatten(3)[:, :, :, :WIDTH]
+        .roll((-1, -2), (2, 3))
+    ),
+    "smaller and larger": lambda h: F.pixel_shuffle(F.pixel_unshuffle(h[:, :, 2:], 2), 2),
+    "frequencies and back": lambda h: torch.fft.irfft2(torch.fft.rfft2(h), s=h.shape[-2:]).round(),
+    "windows": lambda h: h.unfold(2, 2, 2).unfold(3, 3, 3),
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_lines_that_were_cut_off_or_padded_do_not_move_the_others(name: str) -> None:
+    leaf = numbered_images().clone().requires_grad_()
+    feature = PADDED[name](leaf * 1)
+    maps = lines_of(leaf, feature)
+    assert maps is not None
+    expected = numbered_images()[:, 0, :, :, None]
+    assert ((maps == expected) | (maps == 0)).all()
+    assert maps.shape[1:3] == (HEIGHT, WIDTH)
+    assert (maps == expected).sum() == min((feature != NOWHERE).sum(), maps.numel())

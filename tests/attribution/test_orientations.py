@@ -328,3 +328,37 @@ def test_a_view_that_is_changed_in_place_and_used_on_lies_where_its_numbers_do()
             network.shift[:, 4, 1] = 1
         found = maps_of(network, torch.zeros(2, 1, 6, 6))[0, 0]
         assert found.nonzero().tolist() == ([] if transposes else [[4, 1]])  # transposed: torch does not show how
+
+
+class TokensFirst(nn.Module):
+    """Attention pooling of tokens (N, B, C): scores (N, B) are no vectors of N images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.score, self.head = nn.Conv2d(1, 4, 4, 4), nn.Linear(4, 1), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.embed(x).tanh().flatten(2).permute(2, 0, 1)
+        weights = self.score(tokens).squeeze(-1).softmax(0)
+        return self.head((tokens * weights[..., None]).sum(0))
+
+
+class OneByOne(nn.Module):
+    """Images one after another, tokens (N, C)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.dense, self.head = nn.Conv2d(1, 4, 4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = self.embed(x).flatten(2).transpose(1, 2)
+        return torch.stack([self.head(self.dense(image).relu().mean(0)) for image in tokens])
+
+
+@pytest.mark.parametrize("make", [TokensFirst, OneByOne])
+def test_a_map_is_the_same_beside_as_many_images_as_there_are_tokens(make: Callable[[], nn.Module]) -> None:
+    torch.manual_seed(0)
+    network, x = make(), torch.rand(17, 1, 16, 16)
+    alone = maps_of(network, x[:1])
+    for count in (15, 16, 17):
+        torch.testing.assert_close(maps_of(network, x[:count])[:1], alone, rtol=1e-4, atol=1e-8)
