@@ -133,3 +133,64 @@ def test_a_batched_call_that_fails_leaves_no_batch_behind():
     with pytest.raises(RuntimeError):
         nodes.call_batched(fail, {0: torch.rand(4, 2)})
     assert torch._C._functorch.maybe_current_level() is None
+
+
+AXIS_OPERATIONS = {
+    "AsStrided": lambda h: h.as_strided((2, 4), (4, 1)),
+    "Permute": lambda h: h.permute(0, 2, 3, 1),
+    "Transpose": lambda h: h.transpose(1, 2),
+    "Flip": lambda h: h.flip(2),
+    "Rot90": lambda h: h.rot90(1, (2, 3)),
+    "Roll": lambda h: h.roll(1, 2),
+    "Slice": lambda h: h[:, 1:],
+    "Unfold": lambda h: h.unfold(2, 2, 2),
+    "ConstantPadNd": lambda h: torch.constant_pad_nd(h, (1, 0)),
+    "Im2Col": lambda h: torch.nn.functional.unfold(h, 2),
+    "Convolution": lambda h: torch.conv2d(h, torch.ones(4, 4, 1, 1)),
+    "Index": lambda h: h[:, [0, 2]],
+    "Split": lambda h: h.split(2, 1)[0],
+    "SplitWithSizes": lambda h: h.split([1, 3], 1)[0],
+    "Select": lambda h: h[:, 0],
+    "Unbind": lambda h: h.unbind(1)[0],
+    "Cat": lambda h: torch.cat([h, h], 1),
+    "Stack": lambda h: torch.stack([h, h], 1),
+    "IndexSelect": lambda h: h.index_select(1, torch.tensor([0, 2])),
+    "Gather": lambda h: h.gather(1, torch.zeros_like(h, dtype=torch.long)),
+    "Sort": lambda h: h.sort(1)[0],
+    "Topk": lambda h: h.topk(2, 1)[0],
+    "Mean": lambda h: h.mean((2, 3)),
+    "Sum": lambda h: h.sum((2, 3)),
+    "Nansum": lambda h: h.nansum((2, 3)),
+    "Prod": lambda h: h.prod(2),
+    "Logsumexp": lambda h: h.logsumexp(2),
+    "LinalgVectorNorm": lambda h: torch.linalg.vector_norm(h, dim=2),
+    "Norm": lambda h: torch.ops.aten.norm.ScalarOpt_dim(h, 2, [2]),
+    "Amax": lambda h: h.amax(2),
+    "Amin": lambda h: h.amin(2),
+    "Aminmax": lambda h: h.aminmax(dim=2)[0],
+    "Max": lambda h: h.max(2)[0],
+    "Min": lambda h: h.min(2)[0],
+    "Median": lambda h: h.median(2)[0],
+    "Kthvalue": lambda h: h.kthvalue(1, 2)[0],
+    "Var": lambda h: h.var(2),
+    "VarMean": lambda h: torch.var_mean(h, 2)[0],
+    "Std": lambda h: h.std(2),
+    "StdMean": lambda h: torch.std_mean(h, 2)[0],
+    "FftR2C": lambda h: torch.fft.rfft(h),
+    "FftC2C": lambda h: torch.fft.fft(h + 0j),
+    "FftC2R": lambda h: torch.fft.irfft(h + 0j),
+    "ReflectionPad1D": lambda h: torch.nn.functional.pad(h[0], (1, 1), "reflect"),
+    "ReflectionPad2D": lambda h: torch.nn.functional.pad(h, (1, 1, 1, 1), "reflect"),
+    "ReflectionPad3D": lambda h: torch.nn.functional.pad(h[None], (1, 1) * 3, "reflect"),
+    "ReplicationPad1D": lambda h: torch.nn.functional.pad(h[0], (1, 1), "replicate"),
+    "ReplicationPad2D": lambda h: torch.nn.functional.pad(h, (1, 1, 1, 1), "replicate"),
+    "ReplicationPad3D": lambda h: torch.nn.functional.pad(h[None], (1, 1) * 3, "replicate"),
+}
+
+
+def test_torch_shows_what_operations_do_to_axes():
+    assert AXIS_OPERATIONS.keys() == nodes.AXIS_ARGUMENTS.keys()
+    for name, operation in AXIS_OPERATIONS.items():
+        node = operation(torch.rand(2, 4, 4, 4, requires_grad=True)).grad_fn
+        assert nodes.operation_name(node.name()) == name
+        assert nodes.read_axis_arguments(node, name), f"{name}: torch has renamed what it saves"
