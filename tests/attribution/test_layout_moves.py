@@ -247,7 +247,20 @@ WITHOUT_PLACE: dict[str, Callable[[Tensor], Tensor]] = {
 def test_what_was_moved_by_unknown_ways_is_not_drawn_as_if_it_had_not(name: str) -> None:
     leaf = numbered_images().clone().requires_grad_()
     maps = lines_of(leaf, WITHOUT_PLACE[name](leaf * 1))
-    assert maps is None or maps.shape[1:3] == (2, 2)  # of the mixed patches, which patch is known
+    if maps is not None and maps.shape[1:3] != (2, 2):  # of the mixed patches, which patch is known
+        assert ((maps == numbered_images()[:, 0, :, :, None]) | (maps == 0)).all()  # the half that is written first
+        assert name == "rolled by hand"
+
+
+def put_into_zeros(h: Tensor) -> Tensor:
+    out = torch.full((BATCH, CHANNELS, HEIGHT + 1, WIDTH + 2), NOWHERE)
+    out[:, :, 1:, :WIDTH] = h
+    return out
+
+
+def tokens_between_constants(h: Tensor) -> Tensor:
+    tokens = h.flatten(2).mT
+    return torch.cat([torch.full_like(tokens[:, :1], NOWHERE), tokens, torch.full_like(tokens[:, :2], NOWHERE)], 1)
 
 
 PADDED: dict[str, Callable[[Tensor], Tensor]] = {
@@ -263,6 +276,15 @@ PADDED: dict[str, Callable[[Tensor], Tensor]] = {
         .flatten(3)[:, :, :, :WIDTH]
         .roll((-1, -2), (2, 3))
     ),
+    "every other of a part": lambda h: F.interpolate(h[:, :, :2], scale_factor=(2, 1))[:, :, ::2],
+    "the last of more than there are": lambda h: h[:, :, -100:, -100:],
+    "no pad": lambda h: F.pad(h, []),
+    "no flip": lambda h: h.flip([]).flip(2).flip([]),
+    "a slice without ends": lambda h: torch.ops.aten.slice.Tensor(h, 2, None, 8),
+    "circular padding": lambda h: F.pad(h, (1, 1, 1, 1), mode="circular")[:, :, 1:-1, 1:-1],
+    "put into a larger constant": lambda h: put_into_zeros(h),
+    "tokens between constants": lambda h: tokens_between_constants(h)[:, 1:-2],
+    "grey images without an axis of channels": lambda h: h[:, :1].squeeze(1)[:, 1:].unsqueeze(1),
     "smaller and larger": lambda h: F.pixel_shuffle(F.pixel_unshuffle(h[:, :, 2:], 2), 2),
     "frequencies and back": lambda h: torch.fft.irfft2(torch.fft.rfft2(h), s=h.shape[-2:]).round(),
     "windows": lambda h: h.unfold(2, 2, 2).unfold(3, 3, 3),
@@ -279,3 +301,55 @@ def test_lines_that_were_cut_off_or_padded_do_not_move_the_others(name: str) -> 
     assert ((maps == expected) | (maps == 0)).all()
     assert maps.shape[1:3] == (HEIGHT, WIDTH)
     assert (maps == expected).sum() == min((feature != NOWHERE).sum(), maps.numel())
+
+
+SMALLER: dict[str, tuple[Callable[[Tensor], Tensor], tuple[int, int]]] = {
+    "padded, then pooled": (lambda h: F.avg_pool2d(F.pad(h, (2, 2, 2, 2)), 2), (2, 3)),
+    "padded for its kernel": (lambda h: F.conv2d(F.pad(h, (1, 1, 1, 1)), torch.ones(1, CHANNELS, 3, 3)), (4, 6)),
+    "padded for more than its kernel": (
+        lambda h: F.conv2d(F.pad(h, (8, 8, 8, 8)), torch.ones(1, CHANNELS, 3, 3)),
+        (4, 6),
+    ),
+    "cropped, then pooled": (lambda h: F.avg_pool2d(h[:, :, 2:], 2), (2, 3)),
+    "a part, then every other": (lambda h: h[:, :, :2:2], (2, 6)),
+}
+
+
+@pytest.mark.parametrize("name", SMALLER)
+def test_a_padded_or_cropped_feature_that_is_made_smaller_covers_what_it_covered(name: str) -> None:
+    operation, size = SMALLER[name]
+    leaf = torch.zeros(1, CHANNELS, HEIGHT, WIDTH).index_put((*map(torch.tensor, (0, 0, 2, 2)),), torch.tensor(1.0))
+    leaf = leaf.clone().requires_grad_()
+    maps = lines_of(leaf, operation(leaf * 1))
+    assert maps is not None
+    assert maps.shape[1:3] == size
+    lit = maps[0, :, :, 0].nonzero().double().mean(0)  # the middle of what the pixel reaches
+    if maps.any():
+        assert ((lit + 0.5) * torch.tensor([HEIGHT / size[0], WIDTH / size[1]]) - 2.5).abs().max() <= 1.0
+    assert maps.any() == (name != "a part, then every other")
+
+
+def test_tiles_that_are_nothing_but_padding_have_no_place() -> None:
+    leaf = numbered_images().clone().requires_grad_()
+    assert lines_of(leaf, F.pad(leaf * 1, (0, 12))[..., WIDTH + 2 : WIDTH + 6]) is None
+
+
+def test_patches_of_an_image_without_a_batch_are_placed() -> None:
+    leaf = numbered_images()[:1].clone().requires_grad_()
+    maps = lines_of(leaf, F.unfold(leaf[0] * 1, 1))
+    assert maps is not None
+    assert (maps == numbered_images()[:1, 0, :, :, None]).all()
+
+
+def test_a_reduction_to_one_number_is_followed() -> None:
+    leaf = torch.rand(1, CHANNELS, HEIGHT, WIDTH, requires_grad=True)
+    total = (leaf * 1).mean((0, 1, 2, 3)).sum(-1).amax(0) + (leaf * 1)[:, :0].clone().relu_().sum()
+    assert follow_layouts(leaf, [get_gradient_edge(total)])
+
+
+def test_a_view_of_tokens_that_is_changed_in_place_is_not_drawn_elsewhere() -> None:
+    leaf = numbered_images().clone().requires_grad_()
+    tokens = (leaf * 1).flatten(2).mT + 0  # not contiguous
+    view = tokens.mT.reshape(BATCH, CHANNELS, HEIGHT, WIDTH)
+    maps = lines_of(leaf, view.relu_())
+    assert maps is None or (maps == numbered_images()[:, 0, :, :, None]).all()

@@ -4,8 +4,10 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
+
 from dubium.attribution._autograd.graph import FeatureNode
-from dubium.attribution._autograd.nodes import signed_number
+from dubium.attribution._autograd.nodes import call_backward, signed_number
 from dubium.attribution._layouts import (
     COLUMNS,
     FREQUENCIES,
@@ -18,6 +20,9 @@ from dubium.attribution._layouts import (
     token_axis,
     unplaced_axis,
 )
+
+LARGEST_COUNT = 2**24
+"""Of numbers whose numbers float32 tells apart."""
 
 
 class KnownInput(NamedTuple):
@@ -47,10 +52,10 @@ class Step(NamedTuple):
         return int(signed_number(self.saved[name])) % len(self.layout.axes)
 
     def axis_numbers(self, name: str) -> list[int]:
-        """Saved numbers of axes; all axes, if none was named."""
+        """Saved numbers of axes, counted from the front."""
         saved, count = self.saved[name], len(self.layout.axes)
         numbers = saved if isinstance(saved, tuple | list) else () if saved is None else (saved,)
-        return [signed_number(number) % count for number in numbers] or [*range(count)]
+        return [signed_number(number) % count for number in numbers]
 
 
 LayoutRule = Callable[[Step], Layout | None]
@@ -76,9 +81,11 @@ def reverse_axes(step: Step) -> Layout:
 def restride_axes(step: Step) -> Layout | None:
     """A view that was changed in place: torch shows its strides, but not those of the tensor that it is a view of.
 
-    Slices and reshapes are recognised; that tensor is taken to be contiguous, or to have channels last in memory.
+    Slices are recognised; that tensor is taken to be contiguous, or to have channels last in memory.
     """
     size, stride, shape = step.saved["size"], step.saved["stride"], step.known_inputs[0].shape
+    if len(shape) < 3 or 0 in shape or shape[1] in shape[2:]:
+        return None  # axes that are as long as others could be swapped
     for own_stride in (contiguous_strides(shape), channels_last_strides(shape)):
         if len(size) == len(shape) and all(n == 1 or a == b for n, a, b in zip(size, stride, own_stride, strict=True)):
             layout, start = step.layout, step.saved["storage_offset"] or 0
@@ -86,9 +93,7 @@ def restride_axes(step: Step) -> Layout | None:
                 layout = layout.crop_axis(number, start // own_stride[number], size[number])
                 start %= own_stride[number]
             return layout
-    is_permuted = sorted(size) == sorted(shape)  # how, is not shown
-    is_reshaped = stride == contiguous_strides(size) and math.prod(size) == math.prod(shape)
-    return reshape_layout(step.layout, size) if is_reshaped and not is_permuted else None
+    return None
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -130,13 +135,15 @@ def roll_axes(step: Step) -> Layout | None:
 
 
 def slice_axis(step: Step) -> Layout:
-    number, size = step.axis_number("dim"), axis_size(step.layout.axes[step.axis_number("dim")])
-    start = min(signed_number(step.saved["start"]), size)
-    start = start + size if start < 0 else start
-    if step.saved["step"] == 1:
-        return step.layout.crop_axis(number, start, step.shape[number])
-    every_nth = step.layout.resize_axis(number, step.shape[number])
-    return every_nth if start < step.saved["step"] else step.layout.forget_axis(number, step.shape[number])
+    number, layout = step.axis_number("dim"), step.layout
+    size = axis_size(layout.axes[number])
+    start = min(signed_number(step.saved["start"] or 0), size)
+    start = max(0, start + size) if start < 0 else start
+    every = step.saved["step"]
+    spanned = min(size - start, step.shape[number] * every)
+    if start >= every or start + spanned < size or every == 1:
+        layout = layout.crop_axis(number, start, spanned)  # not every nth line of all
+    return layout.resize_axis(number, step.shape[number])
 
 
 def split_axis(step: Step) -> Layout:
@@ -146,7 +153,7 @@ def split_axis(step: Step) -> Layout:
 
 
 def pad_axes(step: Step) -> Layout:
-    pads, layout = step.saved.get("pad") or step.saved["padding"], step.layout
+    pads, layout = step.saved["pad" if "pad" in step.saved else "padding"], step.layout
     for number, before in zip(range(len(step.shape))[::-1], pads[::2], strict=False):
         layout = layout.crop_axis(number, -signed_number(before), step.shape[number])
     return layout
@@ -158,7 +165,7 @@ def remove_axis(step: Step) -> Layout:
 
 def reduce_axes(step: Step) -> Layout:
     layout, keeps = step.layout, len(step.shape) == len(step.layout.axes)
-    for number in sorted(step.axis_numbers("dim"), reverse=True):
+    for number in sorted(step.axis_numbers("dim") or range(len(layout.axes)), reverse=True):
         layout = layout.resize_axis(number, 1) if keeps else layout.replace_axis(number)
     return layout
 
@@ -179,7 +186,7 @@ def keep_or_forget(layout: Layout, number: int, size: int) -> Layout:
 
 
 def concatenate_axes(step: Step) -> Layout | None:
-    """Concatenation: of channels, of lines or tokens with some that have no place, or of equal features."""
+    """Concatenation along channels, of lines or tokens with others that have no place, or of equal features."""
     number, size = step.axis_number("dim"), step.shape[step.axis_number("dim")]
     placed = [each for each in step.known_inputs if not is_unplaced(each.layout.axes[number])]
     layouts = {each.layout for each in placed}
@@ -191,9 +198,10 @@ def concatenate_axes(step: Step) -> Layout | None:
     if len(placed) > 1:
         is_repeated = len(layouts) == 1 and axis_size(axis) * len(placed) == size
         return layout.replace_axis(number, (*unplaced_axis(len(placed)), *axis)) if is_repeated else None
-    skipped = count_before(step, placed[0], number)
-    if skipped is None:
+    starts = find_starts(step, placed[0])
+    if starts is None:
         return None
+    skipped = starts[number]
     if layout.has_all_lines(number):
         return layout.crop_axis(number, -skipped, size)
     is_tokens = axis[0].along == TOKENS
@@ -201,16 +209,34 @@ def concatenate_axes(step: Step) -> Layout | None:
     return layout.replace_axis(number, token_axis(token_parts, skipped, size))
 
 
-def count_before(step: Step, placed: KnownInput, number: int) -> int | None:
-    """How long the inputs of a concatenation are, along axis `number`, that come before the only one with a place."""
-    node = step.node
-    lengths = {edge.input_nr: shape[number] for edge, shape in zip(node.edges, node.input_shapes, strict=True)}
-    before, after = range(placed.input_nr), range(placed.input_nr + 1, node.input_count)
-    if all(input_nr in lengths for input_nr in before):
-        return sum(lengths[input_nr] for input_nr in before)
-    if all(input_nr in lengths for input_nr in after):
-        return step.shape[number] - placed.shape[number] - sum(lengths[input_nr] for input_nr in after)
-    return None
+def find_starts(step: Step, placed: KnownInput) -> list[int] | None:
+    """Where, on each axis of the output, the numbers of an input begin that were copied there as a block.
+
+    The node's backward says so: it is given the numbers of the output's numbers, and returns those of the input's.
+    """
+    count = math.prod(step.shape)
+    if count > LARGEST_COUNT or 0 in placed.shape:
+        return None
+    indices = call_backward(step.node.node, torch.arange(count).view(step.shape))[placed.input_nr]
+    if indices is None or tuple(indices.shape) != placed.shape:
+        return None
+    corners = [torch.unravel_index(indices.flatten()[n].long(), step.shape) for n in (0, -1)]
+    first, last = [[int(number) for number in corner] for corner in corners]
+    is_block = [end - start + 1 for start, end in zip(first, last, strict=True)] == [*placed.shape]
+    return first if is_block else None
+
+
+def assign_part(step: Step) -> Layout | None:
+    """An assignment to a part of a feature, which moves nothing else; or of a feature to a part of a constant."""
+    known = step.known_inputs[0]
+    if known.shape == step.shape:
+        return known.layout
+    if len(known.shape) != len(step.shape) or len(step.known_inputs) > 1:
+        return None
+    starts, layout = find_starts(step, known), known.layout
+    for number, start in enumerate(starts or ()):
+        layout = layout.crop_axis(number, -start, step.shape[number])
+    return None if starts is None else layout
 
 
 def stack_axes(step: Step) -> Layout | None:
@@ -231,7 +257,7 @@ def choose_indices(step: Step) -> Layout | None:
 
 
 def write_indices(step: Step) -> Layout | None:
-    """Numbers that are written by indices: constants keep the feature's places, others may come from anywhere."""
+    """Numbers that are written by indices: if they are constants, the others stay where they are."""
     is_constant = len(step.node.edges) == 1 and step.known_inputs[0].input_nr == 0
     return step.layout if is_constant and step.known_inputs[0].shape == step.shape else None
 

@@ -75,7 +75,7 @@ class RecordedBiases:
     only_spatial: bool
     recorded: list[RecordedBias] = field(default_factory=list)
     normalise_calls: list[NormaliseCall] = field(default_factory=list)
-    network_splits_batch: bool = False  # some feature has a place only as one of a single image: it loops over images
+    network_splits_batch: bool = False  # some feature has a place only if the batch has one image: it loops over images
 
     def is_wanted(self, out: Tensor) -> bool:
         """Whether the bias of such an output is of any use: frequencies, for one, have no place."""
@@ -91,7 +91,7 @@ class RecordedBiases:
 
     def record_layer(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """Forward hook. Convolution, dense layer, BatchNorm: record the bias. `Normalise`: note the call."""
-        if not torch.is_grad_enabled():  # a pass that is made for a check: its outputs are on no path to the logits
+        if not torch.is_grad_enabled():  # a pass that is made for a check
             return
         with disable_torch_function():
             if isinstance(layer, Normalise):

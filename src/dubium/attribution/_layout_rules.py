@@ -15,6 +15,7 @@ from dubium.attribution._axis_moves import (
     KnownInput,
     LayoutRule,
     Step,
+    assign_part,
     choose_indices,
     concatenate_axes,
     flip_axes,
@@ -52,7 +53,7 @@ from dubium.attribution._layouts import (
 LayoutsByEdge = dict[tuple[Node, int], Layout]
 """The layout of each output of each node, where it is known."""
 
-RESIZING = ("Pool", "Upsample", "PixelShuffle", "PixelUnshuffle")
+RESIZING = ("Pool", "Unpool", "Upsample", "PixelShuffle", "PixelUnshuffle")
 """Words in the names of operations that make rows and columns more or fewer."""
 
 
@@ -70,20 +71,21 @@ def follow_layouts(leaf: Tensor, edges: Iterable[GradientEdge]) -> LayoutsByEdge
         rule = keep_same_shape if node.is_python else LAYOUT_RULES.get(node.name, keep_axes)
         for output_nr, shape in enumerate(node.shapes):
             layout = rule(Step(node, node.saved, output_nr, shape, known_inputs))
-            if layout is not None:
+            if layout is not None and layout.axes:
                 layouts[node.node, output_nr] = layout
     return layouts
 
 
 def keep_same_shape(step: Step) -> Layout | None:
-    """A Function in Python, or an assignment to a part: what keeps the shape is taken to move nothing."""
+    """A Function in Python: what keeps the shape is taken to move nothing."""
     return next((each.layout for each in step.known_inputs if each.shape == step.shape), None)
 
 
 def keep_axes(step: Step) -> Layout | None:
     """Elementwise functions, norms, pooling, interpolation, and whatever has no rule of its own.
 
-    Inputs are broadcast. Where they disagree, the one counts of which most is known, and that lies upright.
+    Inputs are broadcast. If their layouts differ, the one with the fewest axes without a place is taken, and among
+    equals an upright one.
     """
     if len(step.known_inputs) == 1 and step.known_inputs[0].shape == step.shape:
         return step.layout
@@ -120,7 +122,7 @@ def is_broadcastable(shape: tuple[int, ...], out: tuple[int, ...]) -> bool:
 
 def unfold_patches(step: Step) -> Layout | None:
     """(B, C, H, W) to (B, C * k * k, h * w)."""
-    layout, saved = step.layout.forget_axis(1, step.shape[-2]), step.saved
+    layout, saved = step.layout.forget_axis(-3, step.shape[-2]), step.saved
     for n, axis in enumerate((-2, -1)):
         window = saved["dilation"][n] * (saved["kernel_size"][n] - 1) + 1
         lines = axis_size(layout.axes[axis]) + 2 * saved["padding"][n] - window
@@ -211,7 +213,7 @@ LAYOUT_RULES: dict[str, LayoutRule] = {
             "IndexPut IndexPutImpl IndexCopy IndexAdd IndexFill IndexReduce Scatter ScatterAdd ScatterReduce "
             "MaskedScatter Put"
         ),
-        keep_same_shape: "torch::autograd::CopySlices",
+        assign_part: "torch::autograd::CopySlices",
         forget_axes: "GridSampler2D GridSampler2DCpuFallback GridSampler3D Take Embedding",
         unfold_axis: "Unfold",
         unfold_patches: "Im2Col",

@@ -62,18 +62,28 @@ class Layout(NamedTuple):
         return self.replace_axis(index, unplaced_axis(size))
 
     def resize_axis(self, index: int, size: int) -> "Layout":
-        """The layout after a convolution, pooling or padding has made an axis longer or shorter.
+        """The layout after a convolution, pooling or interpolation has made an axis longer or shorter.
 
-        It still covers all rows or columns, if it was nothing but these.
+        An axis that ran along the whole image is taken to do so still; so is one with as many padded lines as the
+        operation needs beyond its own.
         """
         part = self.axes[index][0]
         if axis_size(self.axes[index]) == size:
             return self
         if not self.has_all_lines(index) or self.roll_along(part.along):
             return self.forget_axis(index, size)
-        if part.first_line <= 0 and part.first_line + part.line_count >= part.image_lines:
+        stride = max(1, part.size // size)
+        reach = max(
+            0, part.size - 1 - (size - 1) * stride
+        )  # how many lines beyond its first a window has, or a few more
+        padded = -part.first_line, part.first_line + part.line_count - part.image_lines
+        if min(padded) >= 0 and sum(padded) <= reach * part.step:
             return self.replace_axis(index, (whole_part(part.along, size)._replace(is_flipped=part.is_flipped),))
-        first, lines = [value * size / part.line_count for value in (part.first_line, part.image_lines)]
+        first, lines = part.first_line / part.step, part.image_lines / part.step
+        if size < part.size:  # windows of lines, with their centres `stride` lines apart
+            first, lines = (first + (reach - stride + 1) / 2) / stride, lines / stride
+        else:
+            first, lines = first * size / part.size, lines * size / part.size
         part = part._replace(size=size, step=1, line_count=size, first_line=first, image_lines=lines)
         return self.replace_axis(index, (part,))
 
@@ -106,9 +116,9 @@ class Layout(NamedTuple):
         return is_whole and axis[0].along in (ROWS, COLUMNS) and self.has_all_of(axis)
 
     def has_all_of(self, axis: Axis) -> bool:
-        """Whether whatever runs along rows or columns of an axis does so on no other, and nothing else is on this."""
-        own = [piece.along for piece in pieces_of(axis)]
-        return not {IMAGES, UNPLACED} & {*own} and len(own) == sum(piece.along in own for piece in self.pieces())
+        """Whether an axis holds nothing but rows or columns, and no other axis holds any part of the same."""
+        own = [part.along for part in expand_tokens(axis)]
+        return not {IMAGES, UNPLACED} & {*own} and len(own) == sum(part.along in own for part in self.placed_parts())
 
     def roll_along(self, along: str) -> int:
         return {ROWS: self.row_roll, COLUMNS: self.column_roll}.get(along, 0)
@@ -116,16 +126,16 @@ class Layout(NamedTuple):
     def parts(self) -> list[Part]:
         return [part for axis in self.axes for part in axis]
 
-    def pieces(self) -> list[Part]:
+    def placed_parts(self) -> list[Part]:
         """The parts, with what the tokens that have a place run along instead of TOKENS."""
-        return pieces_of(self.parts())
+        return expand_tokens(self.parts())
 
     def is_upright(self) -> bool:
         """Whether the feature is neither rolled nor flipped nor transposed."""
-        placed = [piece for piece in self.pieces() if piece.along in (ROWS, COLUMNS)]
-        order = [piece.along for piece in placed]
+        placed = [part for part in self.placed_parts() if part.along in (ROWS, COLUMNS)]
+        order = [part.along for part in placed]
         is_transposed = COLUMNS in order and ROWS in order[order.index(COLUMNS) :]
-        return not (self.row_roll or self.column_roll or is_transposed or any(piece.is_flipped for piece in placed))
+        return not (self.row_roll or self.column_roll or is_transposed or any(part.is_flipped for part in placed))
 
 
 def image_layout(shape: Sequence[int]) -> Layout:
@@ -151,8 +161,8 @@ def is_unplaced(axis: Axis) -> bool:
     return all(part.along == UNPLACED for part in axis)
 
 
-def pieces_of(parts: Sequence[Part]) -> list[Part]:
-    return [piece for part in parts for piece in part.token_parts or (part,)]
+def expand_tokens(parts: Sequence[Part]) -> list[Part]:
+    return [each for part in parts for each in part.token_parts or (part,)]
 
 
 def flip_part(part: Part) -> Part:
@@ -202,9 +212,9 @@ def reshape_layout(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
 
 
 def join_parts(parts: Sequence[Part]) -> Axis:
-    """Parts that continue one another are one."""
+    """Parts that continue one another are one; those of size 1 that have no place are left out."""
     joined = list[Part]()
-    for part in parts:
+    for part in [each for each in parts if each.size > 1 or each.along != UNPLACED]:
         last = joined[-1] if joined else None
         if last is not None and last.along == part.along == UNPLACED:
             joined[-1] = Part(UNPLACED, last.size * part.size)

@@ -120,8 +120,10 @@ class OperationRecorder(TorchFunctionMode):
         return out
 
     def record_hidden(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call a function that modes do not see. What it does inside is one operation, but for a reentrant checkpoint:
-        that computes the function which it is given."""
+        """Call a function that modes do not see. What it does inside is one operation.
+
+        A reentrant checkpoint is none: the function that it is given is called directly.
+        """
         own_class = getattr(function, "__self__", None)
         if own_class is CheckpointFunction:
             checkpointed, _preserves_random_state, *args = args

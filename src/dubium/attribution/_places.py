@@ -15,8 +15,8 @@ from dubium.attribution._layouts import COLUMNS, IMAGES, ROWS, Layout, Part
 class Place(NamedTuple):
     """How the numbers of a feature are laid out as maps: what is done with its axes, in this order."""
 
-    cuts: tuple[tuple[int, tuple[int, ...]], ...]  # axes that are cut into parts, the last first; the parts' sizes
-    token_cuts: tuple[tuple[int, int, tuple[int, ...]], ...]  # of TOKENS: how many to skip; sizes of the others
+    cuts: tuple[tuple[int, tuple[int, ...]], ...]  # (axis, sizes of its parts), from the last axis to the first
+    token_cuts: tuple[tuple[int, int, tuple[int, ...]], ...]  # (part, how many tokens to skip, sizes of the others)
     flipped: tuple[int, ...]
     order: tuple[tuple[int, ...], ...]  # which parts are images, rows, columns and channels, the slowest first
     border: tuple[int, int, int, int]  # zeros left, right, above and below: lines of the image that were cut off
@@ -51,27 +51,29 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
     Where two axes run along the same, as those of queries and keys in a matrix of attention do, the last counts: keys
     index the values that the matrix weights.
     """
-    parts, pieces = layout.parts(), layout.pieces()
+    parts, placed_parts = layout.parts(), layout.placed_parts()
     axis_numbers = [n for n, axis in enumerate(layout.axes) for part in axis for _ in part.token_parts or (part,)]
-    by_step: dict[str, dict[int, int]] = {IMAGES: {}, ROWS: {}, COLUMNS: {}}  # numbers of pieces
-    for number, piece in enumerate(pieces):
-        if piece.along in by_step:
-            by_step[piece.along][piece.step] = number
+    by_step: dict[str, dict[int, int]] = {IMAGES: {}, ROWS: {}, COLUMNS: {}}  # numbers of parts
+    for number, part in enumerate(placed_parts):
+        if part.along in by_step:
+            by_step[part.along][part.step] = number
     order = [[steps[step] for step in sorted(steps, reverse=True)] for steps in by_step.values()]
-    images, rows, columns = [[pieces[number] for number in numbers] for numbers in order]
-    if math.prod([piece.size for piece in images]) != image_count or not (rows and columns):
+    images, rows, columns = [[placed_parts[number] for number in numbers] for numbers in order]
+    if math.prod([part.size for part in images]) != image_count or not (rows and columns):
         return None
     if not all(covers_all_lines(each) for each in (images, rows, columns) if each):
         return None
-    if all(piece.size == 1 for piece in (*rows, *columns)) and len(layout.axes) < 4:
+    if not all(part.first_line < part.image_lines and part.first_line + part.line_count > 0 for part in rows + columns):
+        return None  # nothing but padded lines
+    if all(part.size == 1 for part in (*rows, *columns)) and len(layout.axes) < 4:
         return None  # pooled features (B, C) have no place; a map of one pixel has
     used = {number for numbers in order for number in numbers}
-    order.append([number for number in range(len(pieces)) if number not in used])
+    order.append([number for number in range(len(placed_parts)) if number not in used])
     axes, tokens = reversed([*enumerate(layout.axes)]), reversed([*enumerate(parts)])
     return Place(
         cuts=tuple([(n, tuple([part.size for part in axis])) for n, axis in axes if len(axis) != 1]),
         token_cuts=tuple([(n, t.skipped, tuple([p.size for p in t.token_parts])) for n, t in tokens if t.token_parts]),
-        flipped=tuple([number for number in sorted(used) if pieces[number].is_flipped]),
+        flipped=tuple([number for number in sorted(used) if placed_parts[number].is_flipped]),
         order=tuple([tuple(numbers) for numbers in order]),
         border=(*missing_lines(columns[-1]), *missing_lines(rows[-1])),
         rolls=(layout.row_roll, layout.column_roll),
@@ -79,13 +81,13 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
     )
 
 
-def covers_all_lines(pieces: Sequence[Part]) -> bool:
+def covers_all_lines(parts: Sequence[Part]) -> bool:
     """Whether parts, the coarsest first, cover all lines of their axis: each one's step is the size of all finer ones.
 
-    The finest may be missing, as after pooling.
+    The finest part may have been pooled away.
     """
-    steps = [piece.step for piece in pieces]
-    return [pieces[0].line_count, *steps] == [piece.size * piece.step for piece in pieces] + steps[-1:]
+    steps = [part.step for part in parts]
+    return [parts[0].line_count, *steps] == [part.size * part.step for part in parts] + steps[-1:]
 
 
 def missing_lines(finest: Part) -> tuple[int, int]:

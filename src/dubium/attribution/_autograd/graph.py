@@ -65,7 +65,6 @@ class FeatureNode(NamedTuple):
     shapes: list[tuple[int, ...]]  # of its outputs
     edges: list[Edge]  # to the inputs that depend on something with a gradient
     input_shapes: list[tuple[int, ...]]  # one for each edge
-    input_count: int
     saved: dict[str, Any] | None  # of the axes, see `read_axis_arguments`
     is_python: bool  # a `torch.autograd.Function` written in Python
 
@@ -81,7 +80,7 @@ def nodes_after(leaf: Tensor, edges: Iterable[GradientEdge]) -> Iterator[Feature
         name = operation_name(node.name())
         saved = read_axis_arguments(node, name)
         is_python = not callable(node)
-        yield FeatureNode(node, name, own_shapes, edges_to, input_shapes, len(next_nodes), saved, is_python)
+        yield FeatureNode(node, name, own_shapes, edges_to, input_shapes, saved, is_python)
 
 
 def graph_signature(graph: Sequence[BackwardNode], wanted: Sequence[GradientEdge]) -> tuple[Any, ...]:

@@ -112,6 +112,14 @@ def read_axis_arguments(node: Node, operation: str) -> dict[str, Any] | None:
         return None
 
 
+def call_backward(node: Node, numbers: Tensor) -> Sequence[Tensor | None]:
+    """What a node with one output returns for a gradient of these numbers: something for each of its inputs."""
+    metadata = read_attribute(node, "_input_metadata")[0]
+    with torch.no_grad():
+        found = node(numbers.to(metadata.device, metadata.dtype))
+    return found if isinstance(found, tuple) else (found,)
+
+
 def signed_number(number: int) -> int:
     """A whole number that torch shows without its sign."""
     return number if number < 2**63 else number - 2**64
