@@ -129,7 +129,11 @@ def image_settings(
 def method_options(method: str, texts: list[str] | None, **named: Any) -> dict[str, Any]:
     """The method's options that were given: as NAME=VALUE, or by an option of their own."""
     check_option_texts(texts or ())
-    return {name: value for name, value in named.items() if value is not None} | parse_options(texts or (), method)
+    options = {name: value for name, value in named.items() if value is not None}
+    found = parse_options(texts or (), method)
+    for name in options.keys() & found.keys():
+        raise OptionError(f"{name} is given twice: by --{name}, and as {name}={found[name]}. Give it once.")
+    return options | found
 
 
 def check_option_texts(texts: Sequence[str]) -> None:
