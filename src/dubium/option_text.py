@@ -15,7 +15,7 @@ LAYER = "layer"
 
 def parse_options(texts: Iterable[str], method: str = "") -> dict[str, Any]:
     """`name=value` texts as a dict, see `parse_value`; `layer` stays a text, unless the method is the user's own."""
-    values = {}
+    values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():

@@ -104,13 +104,17 @@ def test_runs_by_one_method_are_drawn_beside_each_other_under_names_that_differ(
 def test_a_run_without_an_image_in_common_is_not_drawn_beside(out, tmp_path):
     with pytest.raises(OptionError, match="have no image in common"):
         write_page(out / "a", beside=out / "photos-out")
+    few = {"dataset": piles.arrays(tmp_path / "few.npz", 3)}
+    explain_dataset(open_work(Settings({"run": str(out / "posterior")}, few, top=1)), tmp_path / "few")
+    with pytest.raises(OptionError, match="have no image in common"):  # the indices are those of other images
+        write_page(out / "a", beside=tmp_path / "few")
     with pytest.raises(OptionError, match="cannot be drawn beside itself"):
         write_page(out / "a", beside=out / "a")
     named = {"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")}
     others = [row.id for row in open_results(out / "a").rows() if row.id not in open_results(out / "a").explained_ids()]
-    explain_dataset(open_work(Settings(*named, only=tuple(others[:2]))), tmp_path)
+    explain_dataset(open_work(Settings(*named, only=tuple(others[:2]))), tmp_path / "others")
     with pytest.raises(OptionError, match="have explained no image in common"):
-        write_page(out / "a", beside=tmp_path)
+        write_page(out / "a", beside=tmp_path / "others")
 
 
 def test_the_page_loads_nothing_from_elsewhere(out):
