@@ -165,6 +165,8 @@ def test_smoothed_maps_are_scipys_keep_their_sum_and_are_for_the_eye_alone(resul
     assert result.plot(images(2)).get_suptitle() == ""
     with pytest.raises(errors.OptionError, match=r"smooth=-1\.0"):
         result.plot(images(2), smooth=-1.0)
+    with pytest.raises(errors.UnknownNameError, match=r"of plot called 'kinds'.*Available: x, classes, most, opacity,"):
+        result.plot(images(2), kinds=["total"])
 
 
 def test_plot_refuses_other_images(result):

@@ -204,6 +204,7 @@ def test_fullgrad_is_complete_through_the_wrapper():
         (lambda z: z, "sigmoid", r"one logit an image.*\(., 4\)"),
         (lambda z: z.argmax(1)[:, None].expand(-1, 3), None, "int64"),
         (lambda z: z[:, :, None, None], None, "Segmentation and regression are not supported yet"),
+        (lambda z: z[:, :, None, None], None, r"\(B, K, h, w\).*output=lambda z: z\.mean\(\(2, 3\)\)"),
         (lambda z: z[:, 0], None, r"output='sigmoid' .*output='probabilities' .*--network-output"),
         (lambda z: z[:, :1], None, r"K = 1.*output='sigmoid' .*output='probabilities' .*--network-output"),
     ],
@@ -212,6 +213,16 @@ def test_an_output_that_is_not_clear_is_refused_with_its_parts(how, output, mess
     for call in (dubium.explain, dubium.uncertainty):
         with pytest.raises(errors.OutputError, match=message):
             call(wrapped(ensemble(small_cnn), how), images(2), output=output)
+
+
+def test_maps_of_classes_are_explained_as_the_refusal_says():
+    networks, x = ensemble(small_cnn), images(2)
+    maps = wrapped(networks, lambda z: torch.stack([z - 1, z + 1], 2)[..., None])  # (B, K, 2, 1)
+    expected = dubium.explain(networks, x, method="grad").maps["total"]
+    by_output = dubium.explain(maps, x, method="grad", output=lambda z: z.mean((2, 3)))
+    by_layers = [nn.Sequential(one, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval() for one in maps]
+    for found in (by_output, dubium.explain(by_layers, x, method="grad")):
+        torch.testing.assert_close(found.maps["total"], expected, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.usefixtures("unchecked")

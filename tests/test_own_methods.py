@@ -146,6 +146,26 @@ def test_values_in_a_text_are_read_as_python_writes_them(networks, x):
     assert dubium.explain(networks, x[:1], method="ig:steps=1e1").options["steps"] == 10
 
 
+def test_captums_attribute_alone_is_answered_with_the_class_to_give(networks, x):
+    attr = pytest.importorskip("captum.attr")
+    saliency = attr.Saliency(networks[0])
+    for function in (saliency.attribute, attr.Saliency.attribute, partial(saliency.attribute, abs=False)):
+        said = r"Saliency\.attribute was given .* class Saliency, .* the object alone, Saliency\(network\)"
+        for call in (
+            lambda function=function: dubium.explain(networks, x, method=function),
+            lambda function=function: dubium.explain(networks, x, relevance=function),
+            lambda function=function: dubium.register_method("mine", function),
+        ):
+            with pytest.raises(OptionError, match=said):
+                call()
+
+    class Mine:
+        def attribute(self, network, x, target):
+            return brightest(network, x, target)
+
+    assert dubium.explain(networks, x, method=Mine().attribute).method == "attribute"
+
+
 def test_mistakes_in_a_methods_text_are_named(networks, x):
     with pytest.raises(OptionError, match=r"power is given twice: in method='.*power=3'"):
         dubium.explain(networks, x, method=f"{__name__}:brightest:power=3", power=2)

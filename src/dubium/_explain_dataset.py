@@ -51,10 +51,10 @@ def explain_dataset(
 
     Args:
         posterior: as for `explain`, or the name or folder of a saved one.
-        data: a torch dataset or its loader (samples are read in the dataset's order), images (N, C, H, W), (images,
-            labels), a `dubium.data.Dataset`, or a name; or a folder of images, which may differ in size, a class per
-            subfolder. Images are as the networks take them. Labels that count folders (of torchvision's `ImageFolder`,
-            too) are matched to `class_names` by name.
+        data: a torch dataset or its loader (samples that its sampler selects are read once, in the dataset's order),
+            images (N, C, H, W), (images, labels), a `dubium.data.Dataset`, or a name; or a folder of images, which may
+            differ in size, a class per subfolder. Images are as the networks take them. Labels that count folders (of
+            torchvision's `ImageFolder`, too) are matched to `class_names` by name.
         out: a folder of this run alone.
         method: a name, `package.module:function`, or what `dubium.register_method` named; options may follow, as in
             "ig:steps=50".

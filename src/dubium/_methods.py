@@ -152,7 +152,7 @@ def choose_ua_backprop(options: Mapping[str, Any], channels: int) -> UABackpropM
     argument = options.get("relevance", FULLGRAD)
     if isinstance(argument, str) and ":" in argument:
         beside = {name: value for name, value in options.items() if name != "relevance"}
-        argument, options = read_method(argument, beside)
+        argument, options = read_method(argument, beside, "relevance")
         options["relevance"] = argument
     relevance = find_attributor(argument, RELEVANCES, [*RELEVANCES], "relevance")
     known = {"relevance": None, **UA_DEFAULTS, **relevance.options}

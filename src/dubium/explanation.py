@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from dubium.checks import count_text
-from dubium.errors import DataNotFoundError, FileFormatError, OptionError
+from dubium.errors import DataNotFoundError, FileFormatError, OptionError, UnknownNameError, unknown_name_text
 from dubium.path_checks import refuse_other_suffix
 from dubium.shares import class_shares
 from dubium.tensor_files import read_tensor_file, write_tensors
@@ -129,6 +130,10 @@ class Explanation:
         """
         from dubium.figures import explanation_figure
 
+        known = [name for name in signature(explanation_figure).parameters if name != "explanation"]
+        for name in options.keys() - known:
+            hint = " Which kinds there are, explain(..., kinds=) says." if name == "kinds" else ""
+            raise UnknownNameError(unknown_name_text("argument of plot", name, known) + hint)
         return explanation_figure(self, x, **options)
 
 

@@ -15,12 +15,15 @@ LAYER = "layer"
 
 def parse_options(texts: Iterable[str], method: str = "") -> dict[str, Any]:
     """`name=value` texts as a dict, see `parse_value`; `layer` stays a text, unless the method is the user's own."""
-    values = {}
+    values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise OptionError(f"The option is {text!r}; expected name=value.")
-        values[name.strip()] = value
+        name = name.strip()
+        if name in values:
+            raise OptionError(f"{name} is given twice: {name}={values[name]} and {name}={value}. Give it once.")
+        values[name] = value
     options = {name: parse_value(value) for name, value in values.items()}
     if isinstance(options.get(LAYER), int | float) and has_layer_names(values.get("relevance", method)):
         options[LAYER] = values[LAYER].strip()
@@ -87,8 +90,11 @@ def split_method(text: str) -> tuple[str, list[str]]:
     return name, options
 
 
-def read_method(text: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+def read_method(text: str, given: Mapping[str, Any], noun: str = "method") -> tuple[str, dict[str, Any]]:
     """The name of a method, and its options: those in its text, and those that are given beside it.
+
+    Args:
+        noun: the argument that the text was given as: "method" or "relevance".
 
     >>> read_method("mine:squares:power=3:patch=4", {"seed": 1})
     ('mine:squares', {'power': 3, 'patch': 4, 'seed': 1})
@@ -96,8 +102,8 @@ def read_method(text: str, given: Mapping[str, Any]) -> tuple[str, dict[str, Any
     name, texts = split_method(text)
     for part in texts:
         if "=" not in part:
-            raise OptionError(f"The method {text!r} has the part {part!r}; expected name:option=value:option=value.")
+            raise OptionError(f"The {noun} {text!r} has the part {part!r}; expected name:option=value:option=value.")
     options = parse_options(texts, name)
     if twice := options.keys() & given.keys():
-        raise OptionError(f"{', '.join(sorted(twice))} is given twice: in method={text!r} and as an option of its own.")
+        raise OptionError(f"{', '.join(sorted(twice))} is given twice: in {noun}={text!r} and as an option of its own.")
     return name, {**options, **given}

@@ -263,6 +263,9 @@ def test_weights_of_a_function_may_follow_its_name_or_the_option():
     options = invoke("uncertainty", "own_code:narrow", *run, "--weights", "a.pt", "b.pt")
     assert options == invoke("uncertainty", "own_code:narrow@a.pt,b.pt", *run)
     assert options == invoke("uncertainty", *OWN[:-2], *run)
+    for files in (["a.pt,b.pt"], ["[ab].pt"], ["a.pt", "b*.pt"]):
+        assert options == invoke("uncertainty", "own_code:narrow", *run, "--weights", *files)
+    assert "called like 'z*'" in invoke("uncertainty", "own_code:narrow", *run, "--weights", "z*", code=2)
     said = invoke("uncertainty", "own_code:narrow", *run, code=2)
     assert "--weights a.pt b.pt" in said
     assert "own_code:narrow@a.pt,b.pt" in said

@@ -12,6 +12,7 @@ import dubium.web
 from dubium.checks import warn_user
 from dubium.cli import app, say_warnings
 from dubium.errors import OptionError
+from dubium.evaluation.methods import label_methods
 from dubium.protocols import TOGETHER
 
 CODE = """
@@ -61,6 +62,30 @@ def test_of_one_network_it_is_said_that_nothing_ranks_the_images():
     assert said in say("uncertainty", "said_code:one", "--images", "photos")
     assert said not in say("uncertainty", "said_code:one", "--images", "photos", "--kinds", "total")
     assert said not in say("uncertainty", "said_code:networks", "--images", "photos")
+
+
+TWICE = {
+    "in the method": (("--method", "ig:steps=4", "--option", "steps=7"), "steps is given twice: steps=4 and steps=7"),
+    "as options": (
+        ("--method", "ig", "--option", "steps=4", "--option", "steps=7"),
+        "steps is given twice: steps=4 and",
+    ),
+    "by a flag": (("--tau2", ".3", "--option", "tau2=.5"), "tau2 is given twice: by --tau2, and as tau2=0.5"),
+    "in the relevance": (("--relevance", "ig:steps=4", "--option", "steps=7"), "in relevance='ig:steps=4' and as an"),
+    "the relevance": (
+        ("--method", "ua-backprop:relevance=ig", "--relevance", "grad"),
+        "relevance is given twice: by --",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", TWICE)
+def test_an_option_of_the_method_that_is_given_twice_is_refused(place, here):
+    words, said = TWICE[place]
+    assert said in say("explain", "demo", *words, "--top", 1, "--out", "out", code=2)
+    assert not (here / "out" / "results").exists()
+    with pytest.raises(OptionError, match="steps is given twice: in method='ig:steps=4'"):
+        label_methods([("ig:steps=4", {"steps": 7})], 1)
 
 
 def test_images_below_a_folder_are_listed_with_their_path_in_it():

@@ -8,12 +8,13 @@ from typer.testing import CliRunner
 
 from dubium.cli import app
 from dubium.data import Dataset
-from dubium.errors import UnknownNameError
+from dubium.errors import FileFormatError, UnknownNameError
 from dubium.evaluation.methods import parse_method, parse_methods
 from dubium.evaluation.overview import mean_ranks, overview_cells
 from dubium.evaluation.protocols import Evaluation, shared_maps
 from dubium.evaluation.protocols.all_protocols import evaluate_all
 from dubium.registry import CONTROL_NAMES
+from dubium.report.overview import write_overview_pages
 from tests.networks import ensemble, images, small_cnn
 
 
@@ -122,3 +123,31 @@ def test_the_command_prints_one_table(own, tmp_path):
     assert (tmp_path / "removal" / "removal.png").exists()
     assert "mean rank" in found.output
     assert "[1.0" not in found.output
+    page = (tmp_path / "index.html").read_bytes()
+    for name in ("index.html", "removal/index.html"):
+        (tmp_path / name).unlink()
+    again = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert again.exit_code == 0, again.output
+    assert (tmp_path / "index.html").read_bytes() == page
+    assert (tmp_path / "removal" / "index.html").exists()
+    titled = CliRunner().invoke(app, ["report", str(tmp_path), "--title", "All <of> it"])
+    assert titled.exit_code == 0, titled.output
+    assert "<h1>All &lt;of&gt; it</h1>" in (tmp_path / "index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"cells": None}, "cells is not what it should be"),
+        ({"mean ranks": {"grad": "1"}}, "mean ranks is not what it should be"),
+        ({"notes": {"removal": [1]}}, "notes is not what it should be"),
+        ({"images": {"../x": "1"}}, "images is not what it should be"),
+    ],
+)
+def test_a_table_that_is_damaged_is_named(change, said, tmp_path):
+    content = {"cells": [], "mean ranks": {}, "notes": {}, "images": {"../x": 1}}
+    (tmp_path / "overview.json").write_text(json.dumps(content))
+    assert "../x" not in write_overview_pages(tmp_path).read_text()
+    (tmp_path / "overview.json").write_text(json.dumps(content | change))
+    with pytest.raises(FileFormatError, match=rf"overview\.json is damaged, .*{said}"):
+        write_overview_pages(tmp_path)

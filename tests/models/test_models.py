@@ -86,6 +86,12 @@ def test_normalized_refuses_what_is_not_numbers(mean):
         Normalized(nn.Identity(), 0.5, torch.inf)
 
 
+@pytest.mark.parametrize("vae", [vae_dense, vae_conv])
+def test_a_vae_without_a_code_is_refused(vae):
+    with pytest.raises(OptionError, match=r"latent.* 0; give .*a latent of 1 or more"):
+        vae(latent=0)
+
+
 @pytest.mark.parametrize(("vae", "channels", "size"), [(vae_dense(latent=3), 1, 28), (vae_conv(latent=3), 3, 32)])
 def test_vae_codes_and_images_have_the_right_shape_and_range(vae, channels, size):
     x = torch.rand(4, channels, size, size)

@@ -1,3 +1,4 @@
+import glob
 import os
 import warnings
 from argparse import ArgumentTypeError, Namespace
@@ -59,6 +60,17 @@ def test_the_arguments_in_a_checkpoint_of_timms_script_are_let_through_and_nothi
             FileFormatError, match=r"its Python objects \((pathlib\S*|argparse.ArgumentTypeError)\), such"
         ):
             load_weights(net, file)
+
+
+def test_patterns_and_commas_are_answered_with_the_list_to_give(tmp_path, x, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.pt", "b.pt"):
+        torch.save(net().state_dict(), name)
+    for given in ("*.pt", "[ab].pt", "a.pt,b.pt"):
+        with pytest.raises(FileFormatError, match=r"cannot be read: .* load_weights") as refused:
+            load_weights(net, given)
+        line = str(refused.value).rpartition(": ")[2].rstrip(".")
+        assert len(eval(line, {"load_weights": load_weights, "Net": net, "glob": glob})) == 2
 
 
 @pytest.mark.parametrize("whole", [False, True])

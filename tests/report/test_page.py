@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from dubium.errors import OptionError
 from dubium.evaluation import calibration_error
 from dubium.evaluation.ranks import rank_correlation
 from dubium.posteriors.files.load import load_with_record
@@ -76,6 +77,44 @@ def test_another_runs_maps_are_shown_beside_in_the_same_card(out):
     assert "explained with ua-backprop and grad" in text
     sources = [attrs["src"] for attrs in both.named("img") if attrs["alt"].startswith("Epistemic uncertainty over")]
     assert sources[0] != sources[1]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "labels"),
+    [
+        ({"method": "ig:steps=2"}, {"method": "ig:steps=3:start=black"}, ["ig:steps=2", "ig:steps=3:start=black"]),
+        ({"method": "ua-backprop"}, {"options": {"relevance": "grad"}}, ["ua-backprop", "ua-backprop:relevance=grad"]),
+        ({"method": "grad"}, {"method": "grad", "seed": 1}, ["grad (one)", "grad (other)"]),
+    ],
+)
+def test_runs_by_one_method_are_drawn_beside_each_other_under_names_that_differ(out, tmp_path, one, other, labels):
+    named = {"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")}
+    for name, given in ("one", one), ("other", other):
+        explain_dataset(open_work(Settings(*named, top=2, **given)), tmp_path / name)
+    text = write_page(tmp_path / "one", beside=tmp_path / "other").read_text()
+    assert re.findall(r'<p class="method">([^<]*)</p>', text) == labels * 2
+    assert f"explained with {' and '.join(labels)}:" in text
+    alts = [attrs["alt"] for attrs in Parsed(text).named("img")]
+    assert sum(alt.startswith("Epistemic uncertainty over") for alt in alts) == 2 * 2
+    if one != {"method": "grad"}:
+        page, _ = write_comparison(tmp_path / "one", tmp_path / "other", tmp_path / "both")
+        assert f"Maps by {labels[0]} (A) and {labels[1]} (B)." in page.read_text()
+
+
+def test_a_run_without_an_image_in_common_is_not_drawn_beside(out, tmp_path):
+    with pytest.raises(OptionError, match="have no image in common"):
+        write_page(out / "a", beside=out / "photos-out")
+    few = {"dataset": piles.arrays(tmp_path / "few.npz", 3)}
+    explain_dataset(open_work(Settings({"run": str(out / "posterior")}, few, top=1)), tmp_path / "few")
+    with pytest.raises(OptionError, match="have no image in common"):  # the indices are those of other images
+        write_page(out / "a", beside=tmp_path / "few")
+    with pytest.raises(OptionError, match="cannot be drawn beside itself"):
+        write_page(out / "a", beside=out / "a")
+    named = {"run": str(out / "posterior")}, {"dataset": str(out / "images.npz")}
+    others = [row.id for row in open_results(out / "a").rows() if row.id not in open_results(out / "a").explained_ids()]
+    explain_dataset(open_work(Settings(*named, only=tuple(others[:2]))), tmp_path / "others")
+    with pytest.raises(OptionError, match="have explained no image in common"):
+        write_page(out / "a", beside=tmp_path / "others")
 
 
 def test_the_page_loads_nothing_from_elsewhere(out):

@@ -1,10 +1,13 @@
 """The page in a real browser: opens on an image, shows a map beside its image, fades it, fits a phone."""
 
+import io
+
 import numpy as np
 import pytest
 from PIL import Image
 
 from dubium.report import write_page
+from dubium.report.overview import write_overview_page
 from dubium.run import Settings, explain_dataset, open_work
 from tests import piles
 from tests.browser import chromium
@@ -171,3 +174,28 @@ def test_of_many_cards_an_address_still_opens_on_its_image(out, open_page):
     assert page.locator("#image-59 .epistemic .stage img").is_visible()
     for width in (360, 390):  # the place of cards that are not drawn yet is no wider than a phone
         assert open_page(address, width).evaluate("document.documentElement.scrollWidth") == width
+
+
+def test_a_wide_table_has_a_shadow_where_it_goes_on(open_page, tmp_path):
+    methods = [f"method-{n}" for n in range(6)]
+    cells = [
+        {"protocol": "removal", "metric": "srg", "method": name, "value": 0.1, "rank": 1, "level": True}
+        for name in methods
+    ]
+    overview = {"cells": cells, "mean ranks": dict.fromkeys(methods, 1.0), "notes": {}}
+    address = write_overview_page(tmp_path, overview, []).as_uri()
+
+    def shadows(page):
+        """Whether the table's left and right edge are darker than the paper, in a line without letters."""
+        png = page.locator(".scroll").screenshot()
+        line = np.asarray(Image.open(io.BytesIO(png)).convert("L"), float)[2]
+        return bool(line[1] < 245), bool(line[-2] < 245)
+
+    assert shadows(open_page(address, 1280)) == (False, False)
+    page = open_page(address, 390)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    found = [shadows(page)]
+    for left in (60, 9999):
+        page.locator(".scroll").evaluate(f"table => table.scrollLeft = {left}")
+        found.append(shadows(page))
+    assert found == [(False, True), (True, True), (True, False)]

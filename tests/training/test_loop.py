@@ -101,6 +101,17 @@ def test_a_loss_that_is_no_number_stops_with_advice():
         fit(network_for(recipe, 0), make(), recipe)
 
 
+@pytest.mark.parametrize(
+    ("epochs", "lr", "said"),
+    [(1, 1e30, "The loss is no longer a number"), (1, 1e4, r"The loss is .*e\+"), (2, 1e4, r"The loss is .*e\+")],
+)
+def test_a_network_that_its_last_step_lost_is_no_result(epochs, lr, said, tmp_path):
+    recipe = Recipe(options=TINY, epochs=epochs, lr=lr)
+    for _ in range(2):  # also where the checkpoint has all epochs
+        with pytest.raises(DivergedError, match=rf"{said}.*Try a lower learning rate"):
+            fit(network_for(recipe, 0), make(), recipe, checkpoint=tmp_path / "c.safetensors")
+
+
 def test_a_checkpoint_of_another_network_or_a_damaged_one_is_refused(tmp_path):
     path, recipe = tmp_path / "c.safetensors", Recipe(options=TINY, epochs=1)
     fit(network_for(recipe, 0), make(), recipe, checkpoint=path)

@@ -55,6 +55,19 @@ def is_captum(what: object) -> bool:
     return callable(getattr(what, "attribute", None)) and not isinstance(what, nn.Module)
 
 
+def refuse_attribute(what: object) -> None:
+    """Refuse the function `attribute` of Captum's classes and objects, which is called otherwise than a method is."""
+    function: Any = what.func if isinstance(what, partial) else what
+    owner = getattr(function, "__self__", None)
+    modules = [str(getattr(part, "__module__", "")) for part in (function, *type(owner).__mro__)]
+    if getattr(function, "__name__", "") == "attribute" and any(name.startswith("captum.") for name in modules):
+        name = function.__qualname__.partition(".")[0] if owner is None else type(owner).__name__
+        raise OptionError(
+            f"{name}.attribute was given for a method. Give Captum's class {name}, with what its attribute takes as "
+            f"options, or the object alone, {name}(network)."
+        )
+
+
 def captum_name(what: Any) -> str:
     what = what.func if isinstance(what, partial) else what
     return f"captum.{what.__name__ if isinstance(what, type) else type(what).__name__}"

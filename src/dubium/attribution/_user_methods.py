@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dubium.attribution._captum import captum_attributor, captum_name, is_captum
+from dubium.attribution._captum import captum_attributor, captum_name, is_captum, refuse_attribute
 from dubium.attribution._target import target_for_images
 from dubium.checks import describe_tensor
 from dubium.errors import DubiumError, OptionError, OutputError, UnknownNameError
@@ -65,6 +65,7 @@ def find_user_method(what: object) -> tuple[str, Attributor] | None:
     argument = what
     if isinstance(what, str):
         what = REGISTERED[what] if what in REGISTERED else import_method(what) if ":" in what else what
+    refuse_attribute(what)
     if not isinstance(what, str) and is_captum(what):
         name, function = captum_name(what), captum_attributor(what)
     elif callable(what) and not isinstance(what, type):

@@ -47,8 +47,7 @@ def evaluate_all_and_print(
 ) -> None:
     """Run several protocols, with options by their names, draw their figures, and print one table over them."""
     from dubium.evaluation.protocols.all_protocols import evaluate_all
-    from dubium.report.evaluation import write_evaluation_page
-    from dubium.report.overview import write_overview_page
+    from dubium.report.overview import write_overview_pages
     from dubium.report.protocols import write_figures
 
     chosen = protocols or TOGETHER
@@ -62,8 +61,7 @@ def evaluate_all_and_print(
         for name in possible:
             with own_folder(shared.out / name):
                 write_figures(shared.out / name)
-                write_evaluation_page(shared.out / name)
-        write_overview_page(shared.out, overview, possible)
+        write_overview_pages(shared.out)
     print_overview(overview, shared.out)
     if evaluation.data.skipped:
         raise typer.Exit(1)

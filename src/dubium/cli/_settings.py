@@ -30,7 +30,7 @@ def posterior_settings(
 
     `module:factory@a.pt,b.pt` as the run, or `module:factory` with `--weights a.pt b.pt`, is another way to say
     `--posterior module:factory --weights a.pt b.pt`; `module:factory@folder` names a saved posterior and its code. An
-    output that is a number is an index.
+    output that is a number is an index. Weight files may be separated by commas, or be patterns in quotes.
     """
     for name in (run, factory):
         refuse_file_of_code(name or "")
@@ -48,6 +48,7 @@ def posterior_settings(
         run, weights = None, weight_files(files) if files else weights
         if weights and len(weights) == 1 and Path(weights[0]).is_dir():
             run, weights = weights[0], None
+    weights = [file for word in weights or () for file in ([word] if Path(word).exists() else weight_files(word))]
     if run is None and factory is not None and ":" not in factory and Path(factory).is_dir():
         run, factory = factory, None  # a saved posterior is named so, too
     if run is None and factory is None:
@@ -70,7 +71,7 @@ def posterior_settings(
     if run is not None:
         where = str(Path(run).resolve()) if run != DEMO and Path(run).is_dir() else run
         return {"run": where, **({} if factory is None else {"architecture": factory}), **given}
-    return {"factory": factory, "weights": [str(Path(file).resolve()) for file in weights or ()], **given}
+    return {"factory": factory, "weights": [str(Path(file).resolve()) for file in weights], **given}
 
 
 def refuse_file_of_code(text: str) -> None:
@@ -129,7 +130,11 @@ def image_settings(
 def method_options(method: str, texts: list[str] | None, **named: Any) -> dict[str, Any]:
     """The method's options that were given: as NAME=VALUE, or by an option of their own."""
     check_option_texts(texts or ())
-    return {name: value for name, value in named.items() if value is not None} | parse_options(texts or (), method)
+    options = {name: value for name, value in named.items() if value is not None}
+    found = parse_options(texts or (), method)
+    for name in options.keys() & found.keys():
+        raise OptionError(f"{name} is given twice: by --{name}, and as {name}={found[name]}. Give it once.")
+    return options | found
 
 
 def check_option_texts(texts: Sequence[str]) -> None:

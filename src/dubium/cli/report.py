@@ -26,12 +26,14 @@ def report(
     from dubium.registry import AUTO
     from dubium.report import write_page, write_pngs
     from dubium.report.evaluation import is_evaluation, write_evaluation_page
+    from dubium.report.overview import is_overview, write_overview_pages
     from dubium.run import open_results
     from dubium.run.store import has_results
 
-    if is_evaluation(out):
+    if is_evaluation(out) or is_overview(out):
+        write = write_evaluation_page if is_evaluation(out) else write_overview_pages
         with own_folder(out):
-            page = write_evaluation_page(out, title=title)
+            page = write(out, title=title)
         print_json({"page": str(page)}) if json else print(page)
         return
     results = open_results(out)

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset
 from dubium.data.dataset import Dataset, as_float
 from dubium.data.image_files import byte_pixels, convert_colours
 from dubium.data.load import load
+from dubium.data.loaders import samples_of
 from dubium.errors import DubiumError, FileFormatError, ImagesError, ImagesTypeError
 from dubium.image_checks import check_finite_images
 
@@ -124,8 +125,8 @@ def check_image_batch(images: Tensor) -> Tensor:
 
 
 def read_samples(data: Any) -> Iterator[tuple[Float[Tensor, "C H W"], int | None]]:
-    """Images and labels of a torch dataset, one by one and in its own order; of a loader, those of its dataset."""
-    dataset = numbered_samples(data.dataset if isinstance(data, DataLoader) else data)
+    """Images and labels of a torch dataset, one by one and in its own order; of a loader, those that it selects."""
+    dataset = numbered_samples(samples_of(data))
     for index in range(len(dataset)):
         yield sample_at(dataset, index)
 

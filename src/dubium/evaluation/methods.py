@@ -74,6 +74,7 @@ def label_methods(methods: Iterable[Any], channels: int, vae: Path | None = None
         what, given = method if isinstance(method, tuple) else (method, {})
         options = {name: plain_number(value) for name, value in given.items()}
         if isinstance(what, str):
+            read_method(what, options)  # raises what is given twice
             parsed = parse_method(what, channels, None if "vae" in options else vae)
             one = replace(parsed, options={**parsed.options, **options})
         else:

@@ -3,15 +3,20 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dubium.errors import FileFormatError
 from dubium.evaluation.ranks import tied_ranks
+from dubium.evaluation.summary_checks import check_overview
 from dubium.protocols import PROTOCOLS
+from dubium.reading import read_json
 from dubium.registry import CONTROL_NAMES
 
+FILE = "overview.json"
 LEVEL = 0.05  # of the corrected p below which a difference is significant
 ROUNDING = 1e-6  # relative difference of values that are equal but for float32
 
@@ -39,6 +44,16 @@ class OverviewCell:
     @property
     def is_control(self) -> bool:
         return is_control(self.method)
+
+
+def read_overview(folder: Path | str) -> dict[str, Any]:
+    """What `evaluate_all` left in a folder."""
+    file = Path(folder) / FILE
+    content = read_json(file)
+    if not isinstance(content, dict) or not {"cells", "mean ranks", "notes"} <= content.keys():
+        raise FileFormatError(f"{file} is not of dubium evaluate all: it has no cells, mean ranks and notes.")
+    check_overview(content, file)
+    return content
 
 
 def is_control(label: str) -> bool:

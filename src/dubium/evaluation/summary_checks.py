@@ -1,4 +1,4 @@
-"""What `summary.json` must be like before it is shown; a file of others may be anything."""
+"""What `summary.json` and `overview.json` must be like before they are shown; a file of others may be anything."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,7 +9,17 @@ from dubium.errors import FileFormatError
 
 def check_summary(content: Mapping[str, Any], file: Path) -> None:
     """Raise an error unless each part that is there has values of its kind."""
-    for name, is_valid in SUMMARY_PARTS.items():
+    check_parts(content, SUMMARY_PARTS, file)
+
+
+def check_overview(content: Mapping[str, Any], file: Path) -> None:
+    """The same of `overview.json`."""
+    check_parts(content, OVERVIEW_PARTS, file)
+
+
+def check_parts(content: Mapping[str, Any], parts: Mapping[str, Callable[[Any], bool]], file: Path) -> None:
+    """Raise an error unless each part of `content` is what `parts` say."""
+    for name, is_valid in parts.items():
         if name in content and not is_valid(content[name]):
             raise FileFormatError(f"{file} is damaged, or not of dubium evaluate: {name} is not what it should be.")
 
@@ -46,4 +56,15 @@ SUMMARY_PARTS: dict[str, Callable[[Any], bool]] = {
     "comparisons": lambda value: isinstance(value, list) and _all_values(_has(COMPARISON))(value),
     "notes": lambda value: isinstance(value, list) and _all_values(_is_text)(value),
     "images": _has({}),
+}
+CELL: dict[str, Callable[[Any], bool]] = dict.fromkeys(("protocol", "metric", "method"), _is_text)
+CELL |= {"value": _is_number, "level": lambda value: isinstance(value, bool)}
+CELL |= {"rank": lambda value: value is None or _is_number(value)}
+OVERVIEW_PARTS: dict[str, Callable[[Any], bool]] = {
+    "scale": _is_text,
+    "dataset": _is_text,
+    "images": lambda value: isinstance(value, dict) and _all_values(_is_number)(value),
+    "cells": lambda value: isinstance(value, list) and _all_values(_has(CELL))(value),
+    "mean ranks": lambda value: isinstance(value, dict) and _all_values(_is_number)(value),
+    "notes": lambda value: isinstance(value, dict) and _all_values(SUMMARY_PARTS["notes"])(value),
 }

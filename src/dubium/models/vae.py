@@ -78,6 +78,8 @@ def vae_conv(channels: int = 3, *, size: int = 32, kernels: int = 128, latent: i
     """
     if size % 8 or kernels % 4:
         raise OptionError(f"size is {size}, kernels {kernels}; they must be multiples of 8 and of 4.")
+    if latent < 1:
+        raise OptionError(f"latent is {latent}; give a latent of 1 or more.")
     widths = [channels, kernels // 4, kernels // 2, kernels]
     side = size // 8
     down: list[nn.Module] = []

@@ -12,6 +12,10 @@ ONE_OUTPUT = (
     "(0, z); if it has been through the sigmoid, output='probabilities' takes it as (1 - p, p) (--network-output on "
     "the command line)."
 )
+CLASS_MAPS = (
+    "Of maps of classes (B, K, h, w), the mean over the image is logits: output=lambda z: z.mean((2, 3)); or, for "
+    "folders of results and the command line too, nn.Sequential(network, nn.AdaptiveAvgPool2d(1), nn.Flatten())."
+)
 
 OTHER_SIZE = ("shapes cannot be multiplied", "input size", "The size of tensor", "doesn't match model")
 """What torch and timm say of images of a size that a network does not take."""
@@ -60,6 +64,7 @@ def refuse_output(logits: object, index: int, image_count: int) -> NoReturn:
         )
     if logits.ndim != 2 or len(logits) != image_count:
         hint = f" {ONE_OUTPUT}" if logits.shape == (image_count,) else ""
+        hint = f" {CLASS_MAPS}" if logits.ndim == 4 and len(logits) == image_count and logits.shape[1] > 1 else hint
         raise OutputError(
             f"Network {index} returned shape {tuple(logits.shape)} for {count_text(image_count, 'image')}; "
             f"(B, K) = ({image_count}, K) is needed.{hint} Segmentation and regression are not supported yet."

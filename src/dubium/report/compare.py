@@ -24,6 +24,7 @@ from dubium.report.cards import (
 )
 from dubium.report.page import html_document, page_header, settings_table
 from dubium.report.panels import horizontal_bars, panel_html
+from dubium.report.run_pairs import method_labels, rows_in_common
 from dubium.report.summary import RunSummary, summarise_results
 from dubium.run.row import Row
 from dubium.run.shard_checks import check_whole_about
@@ -76,10 +77,7 @@ def compare_results(
     first: Results, second: Results, names: tuple[str, str], gallery: int
 ) -> tuple[list[str], Agreement]:
     """Cards of the images that both explained, the first run's most uncertain first, and how alike the runs are."""
-    scores = {image_key(row): row for row in first.rows(pictures=False)}
-    common = [(scores[image_key(row)], row) for row in second.rows(pictures=False) if image_key(row) in scores]
-    if not common:
-        raise OptionError(f"{first.folder} and {second.folder} have no image in common.")
+    common = rows_in_common(first, second)
     both = {image_key(row) for row in second.rows(second.explained, pictures=False)}
     kind = first.about["settings"]["kinds"][0]
     ranks = first.ranks(kind, gallery) if first.explained else {}
@@ -129,7 +127,7 @@ def comparison_page(
         + f"{agreement.images:,} images scored by both, {agreement.explained:,} explained by both and shown here."
     )
     lead += " The networks are the same, so that only the maps can differ." if same else ""
-    methods = [results.about["settings"]["method"] for results in (first, second)]
+    methods = method_labels(first, second)
     lead += (
         f" Maps by {methods[0]}." if methods[0] == methods[1] else f" Maps by {methods[0]} (A) and {methods[1]} (B)."
     )

@@ -144,7 +144,7 @@ def html_table(head: Sequence[str], rows: Any) -> str:
 
     body = "".join(line(row, "td") for row in rows)
     table = f"<table><thead>{line(head, 'th')}</thead><tbody>{body}</tbody></table>"
-    return f'<div style="overflow-x:auto;white-space:nowrap">{table}</div>'
+    return f'<div class="scroll">{table}</div>'
 
 
 def figures_html(folder: Path, summary: Mapping[str, Any]) -> str:

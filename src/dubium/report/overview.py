@@ -7,9 +7,13 @@ from typing import Any
 
 from dubium.checks import count_text
 from dubium.data.samples import GIVEN
+from dubium.evaluation.overview import FILE as OVERVIEW
+from dubium.evaluation.overview import read_overview
 from dubium.figures import three_digits
 from dubium.files import write_atomically
-from dubium.report.evaluation import html_table, method_name, notes_html
+from dubium.folder_lock import own_folder
+from dubium.protocols import TOGETHER
+from dubium.report.evaluation import html_table, is_evaluation, method_name, notes_html, write_evaluation_page
 from dubium.report.evaluation_words import QUESTIONS
 from dubium.report.page import FILE, html_document, page_header
 
@@ -20,7 +24,29 @@ LEAD = (
 )
 
 
-def write_overview_page(folder: Path, overview: Mapping[str, Any], protocols: Sequence[str]) -> Path:
+def is_overview(folder: Path | str) -> bool:
+    return (Path(folder) / OVERVIEW).is_file()
+
+
+def write_overview_pages(folder: Path | str, *, title: str | None = None) -> Path:
+    """Write the page of each protocol, and `folder/index.html` over them, from what `evaluate_all` left there.
+
+    Returns:
+        The page over all protocols.
+    """
+    folder = Path(folder)
+    found = read_overview(folder)
+    named = dict.fromkeys([*found.get("images", ()), *(cell["protocol"] for cell in found["cells"])])
+    protocols = [name for name in named if name in TOGETHER and is_evaluation(folder / name)]
+    for name in protocols:
+        with own_folder(folder / name):
+            write_evaluation_page(folder / name)
+    return write_overview_page(folder, found, protocols, title=title or TITLE)
+
+
+def write_overview_page(
+    folder: Path, overview: Mapping[str, Any], protocols: Sequence[str], *, title: str = TITLE
+) -> Path:
     """Write `folder/index.html`.
 
     Args:
@@ -35,12 +61,12 @@ def write_overview_page(folder: Path, overview: Mapping[str, Any], protocols: Se
     source = "" if given == GIVEN else f" Images of {given}."
     scale = f" Scale {overview['scale']}." if "scale" in overview else ""
     body = [
-        page_header(TITLE, escape(LEAD + source + scale), []),
+        page_header(title, escape(LEAD + source + scale), []),
         f'<main><h2 id="protocols">Protocols</h2><ul>{"".join(links)}</ul>',
         notes_html([*left_out, *without_row]),
         f'<h2 id="results">Results</h2>{overview_table(overview)}</main>',
     ]
-    write_atomically(folder / FILE, html_document(TITLE, "".join(body)))
+    write_atomically(folder / FILE, html_document(title, "".join(body)))
     return folder / FILE
 
 

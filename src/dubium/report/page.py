@@ -19,6 +19,7 @@ from dubium.registry import UA_BACKPROP
 from dubium.report.cards import gallery_section, image_card, image_key
 from dubium.report.causes import causes_section
 from dubium.report.panels import summary_panels
+from dubium.report.run_pairs import check_beside, run_labels
 from dubium.report.summary import MeanMap, RunSummary, summarise_results
 from dubium.report.what_to_do import what_to_do_section
 from dubium.run.groups import ENOUGH
@@ -63,7 +64,8 @@ def write_page(
         gallery: images on the page.
         title: of the page.
         smooth: blur the maps in its pictures by so many of their pixels; what is stored stays as it is.
-        beside: the folder of another run over the same images, whose maps are shown below this one's.
+        beside: the folder of another run over the same images, whose maps are shown below this one's, under the names
+            of both methods and the options in which they differ.
 
     Returns:
         The page's file.
@@ -84,11 +86,16 @@ def run_page(
     beside: Results | None = None,
 ) -> str:
     """The HTML of the page about a run."""
-    check_whole_about(results.about, results.folder)
+    runs = [results] if beside is None else [results, beside]
+    for run in runs:
+        check_whole_about(run.about, run.folder)
     settings, skipped, explained = results.about["settings"], results.skipped(), results.explained_count()
     ranking, name = settings["kinds"][0], partial(class_name, results.about["classes"])
-    methods = [run.about["settings"]["method"] for run in (results, beside) if run is not None]
-    summary, mean, cards = summarise_results(results), MeanMap(methods[0]), dict[int, str]()
+    methods = [run.about["settings"]["method"] for run in runs]
+    labels = [methods[0]] if beside is None else [*run_labels(results, beside)]
+    if beside is not None:
+        check_beside(results, beside)
+    summary, mean, cards = summarise_results(results), MeanMap(labels[0]), dict[int, str]()
     ranks = results.ranks(ranking, gallery) if results.explained else {}
     full_bar = max((max(table["total"]) for table in results.columns(["total"], results.explained)), default=0) or log(
         2
@@ -98,7 +105,7 @@ def run_page(
         mean.add(row)
         if row.id in ranks:
             other = others.get(image_key(row)) if others else None
-            both = None if other is None else {methods[0]: row, methods[-1]: other}
+            both = None if other is None else {labels[0]: row, labels[1]: other}
             try:
                 cards[ranks[row.id]] = image_card(
                     row,
@@ -106,7 +113,7 @@ def run_page(
                     full_bar,
                     settings["images"],
                     smooth=smooth,
-                    methods=both if both and len(both) > 1 else None,
+                    methods=both,
                 )
             except FileFormatError as error:
                 raise FileFormatError(
@@ -123,7 +130,7 @@ def run_page(
         causes_section(results, ranking, name, ranks) if explained >= ENOUGH else "",
     ]
     body = [
-        page_header(title, lead_text(results, explained, summary, methods), headline_facts(summary, skipped)),
+        page_header(title, lead_text(results, explained, summary, labels), headline_facts(summary, skipped)),
         "<main>",
         skipped_warning(skipped) if skipped else "",
         *([images, *counted] if len(cards) <= FEW else [*counted, images]),

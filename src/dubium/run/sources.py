@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 from torch import Tensor
-from torch.utils.data import DataLoader
 
 from dubium.choices import DEMO, SPLITS
 from dubium.data import SOURCES, load
@@ -18,6 +17,7 @@ from dubium.data.fit import Preprocessing
 from dubium.data.folder import list_folder
 from dubium.data.image_files import find_images, image_size, read_image
 from dubium.data.load import prepare_images
+from dubium.data.loaders import samples_of
 from dubium.data.samples import as_dataset, folder_classes, numbered_samples, refuse_mapping, sample_at
 from dubium.errors import FileFormatError, ImagesError, OptionError
 from dubium.fingerprint import dataset_fingerprint
@@ -208,7 +208,7 @@ def source_of(data: Any) -> ImageSource:
     if isinstance(data, list | tuple) and data and all(isinstance(name, str | Path) for name in data):
         return open_source({"files": [str(name) for name in data]}, None)[0]
     refuse_mapping(data)
-    dataset = data.dataset if isinstance(data, DataLoader) else data
+    dataset = samples_of(data)
     if isinstance(dataset, Dataset | Tensor | np.ndarray | tuple | list):
         return DatasetImages(as_dataset(dataset))
     return SampleImages(numbered_samples(dataset), (), folder_classes(dataset))

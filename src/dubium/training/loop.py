@@ -28,6 +28,7 @@ OnEpoch = Callable[[int, nn.Module, dict[str, Tensor]], None]
 OnStep = Callable[[dict[str, Any]], None]
 """Called every `CHECK_EVERY` steps with epoch, epochs, step, steps, and the epoch's loss, accuracy and rate so far."""
 
+LARGEST_LOSS = 1e9  # in nats an image; training that got there does not come back
 CHECK_EVERY = 50  # steps between two looks at the loss: often enough to stop early, too seldom to cost anything
 
 
@@ -75,6 +76,7 @@ def fit(
         if on_record is not None:
             on_record(record)
     network.eval()
+    check_last_step(task)
     return state
 
 
@@ -107,11 +109,27 @@ def train_epoch(task: TrainingTask, epoch: int, on_step: OnStep | None) -> dict[
         loss_sum, right, seen = loss_sum + loss.detach() * len(x), right + correct, seen + len(x)
         if step % CHECK_EVERY == 0 or step + 1 == steps:
             figures = {"loss": float(loss_sum) / seen, "accuracy": float(right) / seen, "lr": rate}
-            if not math.isfinite(figures["loss"]):
-                raise DivergedError(divergence_message(epoch, step, rate, recipe))
+            check_loss(figures["loss"], epoch, step, rate, recipe)
             if on_step is not None:
                 on_step({"epoch": epoch + 1, "epochs": recipe.epochs, "steps": steps, "step": step + 1, **figures})
     return {"epoch": epoch + 1, **figures, "seconds": round(perf_counter() - started, 3)}
+
+
+def check_last_step(task: TrainingTask) -> None:
+    """Raise an error where the last step lost the network, whose loss no further step shows."""
+    recipe, device = task.recipe, next(task.network.parameters()).device
+    x, labels = next(epoch_batches(task, recipe.epochs - 1))
+    with temporary_seed(seed_for(task.seed, "noise", recipe.epochs)):
+        loss, _ = task.objective(task.network, x.to(device), labels.to(device))
+    steps = math.ceil(len(task.data) / recipe.batch_size)
+    rate = recipe.learning_rate(recipe.epochs - 1 / steps)
+    check_loss(float(loss.detach()), recipe.epochs - 1, steps - 1, rate, recipe)
+
+
+def check_loss(loss: float, epoch: int, step: int, rate: float, recipe: Recipe) -> None:
+    """Raise an error where the loss is no number, or one that no training comes back from."""
+    if not loss < LARGEST_LOSS:
+        raise DivergedError(divergence_message(loss, epoch, step, rate, recipe))
 
 
 def epoch_batches(task: TrainingTask, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -173,10 +191,11 @@ def new_optimizer(network: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
     return torch.optim.SGD(network.parameters(), recipe.lr, recipe.momentum, weight_decay=recipe.weight_decay)
 
 
-def divergence_message(epoch: int, step: int, rate: float, recipe: Recipe) -> str:
-    """Where the loss stopped being a number, and what to try."""
+def divergence_message(loss: float, epoch: int, step: int, rate: float, recipe: Recipe) -> str:
+    """Where the loss stopped being a number that means anything, and what to try."""
+    found = f"{loss:.3g}" if math.isfinite(loss) else "no longer a number"
     return (
-        f"The loss is no longer a number (epoch {epoch + 1}, step {step + 1}, learning rate {rate:.3g}). Try a lower"
+        f"The loss is {found} (epoch {epoch + 1}, step {step + 1}, learning rate {rate:.3g}). Try a lower"
         f" learning rate (lr {recipe.lr / 10:.2g} instead of {recipe.lr:.2g}), standardised input (mean, std), or a"
         f" larger batch than {recipe.batch_size}."
     )

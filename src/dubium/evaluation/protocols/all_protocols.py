@@ -5,7 +5,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from dubium.errors import OptionError, lookup
-from dubium.evaluation.overview import OverviewCell, mean_ranks, overview_cells
+from dubium.evaluation.overview import FILE, OverviewCell, mean_ranks, overview_cells
 from dubium.evaluation.protocols import run_protocol
 from dubium.evaluation.protocols.evaluation import Evaluation
 from dubium.evaluation.summary import write_csv
@@ -14,7 +14,6 @@ from dubium.folder_lock import own_folder
 from dubium.protocols import PROTOCOLS, TOGETHER
 from dubium.registry import load_function
 
-OVERVIEW = "overview.json"
 MAPS = "maps"
 
 
@@ -86,7 +85,7 @@ def run_together(
         "mean ranks": mean_ranks(cells),
         "notes": notes | {name: [why] for name, why in left_out.items()},
     }
-    write_json(evaluation.out / OVERVIEW, content)
+    write_json(evaluation.out / FILE, content)
     write_csv(evaluation.out / "overview.csv", [flatten_lists(row) for row in rows])
     return content
 

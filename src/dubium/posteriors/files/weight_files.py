@@ -168,7 +168,7 @@ def read_tensors(file: str | Path, digest: str | None = None) -> dict[str, Tenso
     try:
         content = read_regular_file(file, most=TENSOR_BYTES)
     except FileNotFoundError as error:
-        raise FileFormatError(str(error)) from error
+        raise FileFormatError(f"{error}{several_files_hint(str(file))}") from error
     if digest is not None and sha256(content).hexdigest() != digest:
         raise FileFormatError(
             f"{file} is not the file that {FILE} describes (its SHA-256 differs): it is damaged, or was saved "
@@ -180,6 +180,13 @@ def read_tensors(file: str | Path, digest: str | None = None) -> dict[str, Tenso
         return parse_safetensors(content, file)
     except FileFormatError as error:
         raise FileFormatError(f"{error} The name of a PyTorch checkpoint must end in .pt.") from error
+
+
+def several_files_hint(file: str) -> str:
+    """How several files are given, where the name of none is a pattern or has commas."""
+    if any(sign in file for sign in "*?["):
+        return f" It is a pattern; give the files that it matches: load_weights(Net, sorted(glob.glob({file!r})))."
+    return f" Give several files as a list: load_weights(Net, {file.split(',')})." if "," in file else ""
 
 
 def parse_pt_file(content: bytes, file: str | Path) -> dict[str, Tensor]:
