@@ -31,7 +31,7 @@ from dubium.protocols import TOGETHER
 from dubium.report.evaluation import write_evaluation_page
 from dubium.report.protocols import write_figures
 from dubium.run.networks import input_shape as known_shape
-from dubium.run.sources import open_dataset
+from dubium.run.sources import open_dataset, refuse_dataset_folder
 from dubium.run.work import vae_beside
 from dubium.types import Kind, Posterior
 
@@ -103,6 +103,8 @@ def evaluate(
         else:
             opened = as_posterior(posterior)
     preprocessing = None if input_shape is None else Preprocessing(input_shape)
+    if out is not None and isinstance(data, str | Path):
+        refuse_dataset_folder(out, str(data))
     images = read_data(data, PROTOCOLS[protocol].split, preprocessing)
     check_spelling(given_names, images)
     alone = isinstance(methods, str) or callable(methods)
