@@ -37,7 +37,9 @@ def refuse_other_suffix(path: Path | str, suffix: str, what: str) -> None:
 
 
 def check_folder_name(out: Path | str) -> Path:
-    """A folder to write to; an empty name would be the current folder."""
+    """A folder to write to, which may not be there yet; an empty name would be the current folder."""
     if not str(out).strip():
         raise OptionError(f"The folder to write to is called {str(out)!r}. Give it a name; '.' is the current folder.")
+    if Path(out).is_file():
+        raise OptionError(f"{out} is a file; a folder is needed. Choose another name.")
     return Path(out)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from dubium.data.folder import refuse_image_folder
-from dubium.errors import FileFormatError, OptionError
+from dubium.errors import FileFormatError
 from dubium.executor import Executor, in_turn
 from dubium.files import check_recorded, check_same_settings, write_json
 from dubium.folder_lock import own_folder
@@ -49,8 +49,6 @@ def explain_dataset(
         fresh: delete earlier results first, whatever made them.
         engine: where the jobs run; `ray_cluster` gives another.
     """
-    if Path(out).exists() and not Path(out).is_dir():
-        raise OptionError(f"{out} is a file; give a folder for the results.")
     if isinstance(work.source, FileImages):
         refuse_image_folder(out, work.source.named)
     with own_folder(out):
