@@ -15,6 +15,7 @@ import dubium
 from dubium.data.folder import list_folder
 from dubium.data.image_files import find_images
 from dubium.errors import DubiumError, DubiumWarning, FileFormatError, ImagesError, ImagesTypeError, OptionError
+from dubium.image_checks import check_images
 from tests.own_networks import bring_networks, own_images, own_networks, say
 
 SMOKE = {"methods": ["grad"], "scale": "smoke", "images": 2, "step": 10.0}
@@ -188,10 +189,10 @@ def test_a_dataset_without_samples_is_said_to_have_none(here, networks):
         assert said in say(*words, OWN, "--dataset", "nothing_given:samples", code=2)
 
 
-def test_a_list_of_files_belongs_to_a_dataset_as_one_file_does(networks):
+def test_a_list_of_files_belongs_to_a_dataset_as_one_file_does():
     for files in (["photos/0.png"], [Path("photos/0.png")], "photos/0.png"):
         with pytest.raises(ImagesTypeError, match=r"Give it to dubium\.explain_dataset\(posterior, x, 'doubts'\)"):
-            dubium.explain(networks, files)
+            check_images(files)
 
 
 def test_what_cannot_be_written_is_an_error_of_dubiums(here, networks, x):

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -212,7 +213,7 @@ def class_number(label: Any) -> int | None:
 
 def has_several_numbers(label: Any) -> bool:
     """Whether a label is of several numbers, as a one-hot vector or a mask is."""
-    return isinstance(label, list | tuple) or (isinstance(label, Tensor | np.ndarray) and np.prod(label.shape) != 1)
+    return isinstance(label, list | tuple) or (isinstance(label, Tensor | np.ndarray) and prod(label.shape) != 1)
 
 
 def unused_label_note(dataset: Any, index: int = 0) -> str:
