@@ -13,7 +13,7 @@ from dubium.checks import check_kinds, check_seed, skipped_note
 from dubium.choices import DEMO
 from dubium.class_names import check_class_names
 from dubium.data import Dataset, load
-from dubium.data.fit import Preprocessing
+from dubium.data.fit import Preprocessing, axes_advice
 from dubium.data.image_files import find_images, image_size
 from dubium.data.labels import check_spelling, match_labels
 from dubium.data.samples import as_dataset
@@ -31,7 +31,7 @@ from dubium.protocols import TOGETHER
 from dubium.report.evaluation import write_evaluation_page
 from dubium.report.protocols import write_figures
 from dubium.run.networks import input_shape as known_shape
-from dubium.run.sources import open_dataset
+from dubium.run.sources import open_dataset, refuse_dataset_folder
 from dubium.run.work import vae_beside
 from dubium.types import Kind, Posterior
 
@@ -103,6 +103,8 @@ def evaluate(
         else:
             opened = as_posterior(posterior)
     preprocessing = None if input_shape is None else Preprocessing(input_shape)
+    if out is not None and isinstance(data, str | Path):
+        refuse_dataset_folder(out, str(data))
     images = read_data(data, PROTOCOLS[protocol].split, preprocessing)
     check_spelling(given_names, images)
     alone = isinstance(methods, str) or callable(methods)
@@ -168,6 +170,10 @@ def check_networks(
         taken = tuple(side or own for side, own in zip(known_shape(posterior, record), data.shape, strict=True))
         if taken == data.shape:
             raise
+        if advice := axes_advice(data.shape, taken[0]):
+            raise NetworkError(
+                f"The networks take {taken[0]} channels; an image has {data.shape[0]}.{advice}"
+            ) from error
         given, text = (",".join(map(str, shape)) for shape in (data.shape, taken))
         raise NetworkError(
             f"The networks take images of shape {text} (channels, height, width); those of {data.name} have {given}. "

@@ -67,6 +67,10 @@ class FolderInUseError(DubiumError, OSError):
     """A folder that another process is writing to."""
 
 
+class UnwritableError(DubiumError, OSError):
+    """A file or folder that cannot be made where it was named."""
+
+
 class DataNotFoundError(DubiumError, FileNotFoundError):
     """A dataset whose files are in none of the folders that were searched."""
 

@@ -180,6 +180,11 @@ def load(path: Path | str) -> Explanation:
     {'total': tensor([1.])}
     """
     path = Path(path)
+    if path.is_dir():
+        raise FileFormatError(
+            f"{path} is a folder; an explanation is a file that result.save wrote. A folder of results is read by "
+            "dubium.run.open_results, one of a posterior by dubium.load_posterior."
+        )
     if not path.is_file():
         raise DataNotFoundError(f"There is no file {path}.")
     try:

@@ -1,5 +1,6 @@
 """Files that appear whole or not at all (write beside, flush, rename); the refusal of a folder with other settings."""
 
+import errno
 import json
 import os
 import re
@@ -8,20 +9,41 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from dubium.errors import OptionError
+from dubium.errors import DubiumError, OptionError, UnwritableError
 
 LONGEST = 150  # bytes of a name; file systems take 255, and `written_atomically` adds some
 PART = re.compile(r"\..+\.\d+-[0-9a-f]{8}\.part")  # what `written_atomically` leaves when it is killed
+
+PLACE_ADVICE = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Choose another folder, or change who may write to it."),
+    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "A file is where a folder has to be, or the reverse."),
+    **dict.fromkeys((errno.ELOOP, errno.ENAMETOOLONG), "Choose another name."),
+    errno.ENOENT: "Nothing can be made there. Choose another folder.",
+}
+"""What to do about a place where the system makes no file or folder, by the error's number."""
+
+
+@contextmanager
+def refuse_unwritable(path: Path | str) -> Iterator[None]:
+    """Say of which place it is, and what to do, where the system makes no file or folder within the block."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, DubiumError) or error.errno not in PLACE_ADVICE:
+            raise
+        place = error.filename if error.errno == errno.EEXIST else path
+        raise UnwritableError(f"{place}: {os.strerror(error.errno)}. {PLACE_ADVICE[error.errno]}") from error
 
 
 @contextmanager
 def written_atomically(path: Path | str) -> Iterator[Path]:
     """A file beside `path` to write to; it becomes `path` when the block ends, and vanishes if the block raises."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.part")
-    try:
+    with refuse_unwritable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         beside.touch()
+    try:
         mode = beside.stat().st_mode  # what the user's umask allows; some writers make files that nobody else can read
         yield beside
         beside.chmod(mode)

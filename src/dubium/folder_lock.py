@@ -20,7 +20,8 @@ from datetime import datetime
 from pathlib import Path
 
 from dubium.errors import FolderInUseError, OptionError
-from dubium.files import PART
+from dubium.files import PART, refuse_unwritable
+from dubium.path_checks import check_folder_name
 
 LOCK = ".dubium-lock"
 BEYOND = 2**30  # the byte that Windows locks: others must be able to read those before it
@@ -41,11 +42,11 @@ def own_folder(folder: Path | str) -> Iterator[None]:
     if place in OWNED.get():
         yield
         return
-    if place.is_file():
-        raise OptionError(f"{folder} is a file; a folder is needed. Choose another name.")
+    check_folder_name(folder)
     is_new = not place.exists()
-    place.mkdir(parents=True, exist_ok=True)
-    handle = lock_file(place)
+    with refuse_unwritable(folder):
+        place.mkdir(parents=True, exist_ok=True)
+        handle = lock_file(place)
     token = OWNED.set(OWNED.get() | {place})
     try:
         write_owner(handle)

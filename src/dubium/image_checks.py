@@ -57,7 +57,7 @@ def conversion_advice(x: object) -> str:
     first = x[0] if isinstance(x, list | tuple) and x else x
     if isinstance(first, nn.Module):
         return "It has networks: are the arguments swapped? explain(posterior, x)."
-    if isinstance(x, DataLoader | Dataset | str | Path):
+    if isinstance(x, DataLoader | Dataset) or isinstance(first, str | Path):
         return "Give it to dubium.explain_dataset(posterior, x, 'doubts')."
     if type(first).__module__.startswith("PIL."):
         image = "x" if first is x else "image"

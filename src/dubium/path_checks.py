@@ -10,6 +10,18 @@ KNOWN_SUFFIXES = (
 )  # fmt: skip
 """Suffixes that people take for a kind of file."""
 
+RUN, RESULTS, PICTURES = "run.json", "results", "png"
+"""What a run writes into its folder: a file that says what of, shards, and a folder of pictures."""
+SETTINGS, SHARDS = "settings.json", "shards"
+"""What an evaluation writes into its folder, beside its figures."""
+
+
+def is_figure_folder(folder: Path) -> bool:
+    """Whether the images in a folder are pictures of dubium's: of a run's images, or of an evaluation."""
+    run = folder.parent
+    has_pictures = folder.name == PICTURES and (run / RUN).is_file() and (run / RESULTS).is_dir()
+    return has_pictures or ((folder / SETTINGS).is_file() and (folder / SHARDS).is_dir())
+
 
 def refuse_other_suffix(path: Path | str, suffix: str, what: str) -> None:
     """Refuse a file's name whose end promises another kind of file than what is written; other ends are free.
@@ -25,7 +37,9 @@ def refuse_other_suffix(path: Path | str, suffix: str, what: str) -> None:
 
 
 def check_folder_name(out: Path | str) -> Path:
-    """A folder to write to; an empty name would be the current folder."""
+    """A folder to write to, which may not be there yet; an empty name would be the current folder."""
     if not str(out).strip():
         raise OptionError(f"The folder to write to is called {str(out)!r}. Give it a name; '.' is the current folder.")
+    if Path(out).is_file():
+        raise OptionError(f"{out} is a file; a folder is needed. Choose another name.")
     return Path(out)

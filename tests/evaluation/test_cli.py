@@ -148,7 +148,7 @@ def test_masks_of_the_users_own(own, tmp_path):
     summary = on_own("anomaly", own, tmp_path / "out", "--methods", "grad", "--masks", str(tmp_path / "masks.npy"))
     assert {"mask-iou", "pointing", "mass"} == set(summary["results"]["random"])
     assert summary["results"]["random"]["mass"]["value"] == pytest.approx(12 / 144, rel=0.3)
-    assert summary["notes"] == ["6 images with an empty mask are left out."]
+    assert summary["notes"] == ["6 images with an empty mask are left out: index 20, 21, 22, 23, 24, ..."]
     assert len(summary["images"]["index"]) == 20
 
 

@@ -120,12 +120,14 @@ def load_evaluation(protocol: str, shared: SharedOptions, **running: Any) -> "Ev
     from dubium.evaluation.methods import DEFAULTS, parse_methods
     from dubium.evaluation.protocols import Evaluation
     from dubium.run.networks import open_posterior
-    from dubium.run.sources import open_dataset
+    from dubium.run.sources import open_dataset, refuse_dataset_folder
     from dubium.run.work import vae_beside
 
     texts = lookup("scale", DEFAULTS, shared.scale)
     kinds = check_kinds(split_words([shared.kinds]))
     images = image_settings(shared.run, None, shared.dataset, takes_files=False)
+    if "dataset" in images:
+        refuse_dataset_folder(shared.out, images["dataset"])
     split, name = PROTOCOLS[protocol].split, ""
     posterior: Posterior = ()
     named: dict[str, Any] = {}

@@ -4,13 +4,13 @@ import errno
 import os
 import re
 
+from dubium.files import PLACE_ADVICE
+
 KEPT = "What is finished is kept: the same command goes on from there."
 ADVICE = {
+    **PLACE_ADVICE,
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), f"Free some space on the disk. {KEPT}"),
     errno.EFBIG: f"Files may not become so large here (see ulimit -f). {KEPT}",
-    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "Choose another folder, or change who may write to it."),
-    **dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "A file is where a folder has to be, or the reverse."),
-    **dict.fromkeys((errno.ELOOP, errno.ENAMETOOLONG), "Choose another name."),
     errno.ENOENT: f"Was it moved or deleted while it was needed? {KEPT}",
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), f"Too many files are open at a time (see ulimit -n). {KEPT}"),
 }

@@ -14,7 +14,8 @@ class Dataset:
 
     `images` are uint8 from 0 to 255, or float32 from 0 to 1; `labels` index `classes`. `split` is "all" where the
     source knows no train and test. `by_folder` says that labels count a folder's subfolders in the order of their
-    names, which may not be the order of a network's classes. `skipped` says which files could not be read, and why.
+    names, which may not be the order of a network's classes. `skipped` says which files could not be read, and why,
+    and `label_note` why there are no labels where the source has some.
 
     >>> bytes_of_images, labels = torch.zeros(3, 1, 2, 2, dtype=torch.uint8), torch.tensor([0, 1, 0])
     >>> data = Dataset(bytes_of_images, labels, ("cat", "dog"), "mine", "all")
@@ -31,6 +32,7 @@ class Dataset:
     split: str
     by_folder: bool = False
     skipped: tuple[str, ...] = ()
+    label_note: str = ""
 
     def __repr__(self) -> str:
         known = f"{len(self.classes)} classes" if self.labels is not None else "no labels"

@@ -32,7 +32,19 @@ def to_channels(image: Float[Tensor, "C H W"], channels: int) -> Float[Tensor, "
         return image.expand(channels, -1, -1)
     if channels == 1 and len(image) == 3:
         return torch.einsum("chw,c->hw", image, image.new_tensor(LUMA))[None]
-    raise OptionError(f"The networks take {channels} channels; an image has {len(image)}.")
+    raise OptionError(
+        f"The networks take {channels} channels; an image has {len(image)}.{axes_advice(image.shape, channels)}"
+    )
+
+
+def axes_advice(shape: Sequence[int], channels: int) -> str:
+    """What to do with images (H, W, C); "" where the last axis of their shape is not that of the channels."""
+    if shape[0] == channels or shape[-1] != channels:
+        return ""
+    return (
+        " Are the axes (H, W, C)? Channels come first: x.movedim(-1, 1) of a tensor of images, x.transpose(0, 3, 1, 2) "
+        "of an array."
+    )
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,17 @@
 """Folders of image files: `class/name.png`, or flat."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from dubium.checks import list_some
 from dubium.data.dataset import Dataset
 from dubium.data.fit import Preprocessing
 from dubium.data.image_files import SUFFIXES, byte_pixels, check_name, is_wide, open_image, read_image, size_text
-from dubium.errors import DataNotFoundError, FileFormatError, ImagesError
+from dubium.errors import DataNotFoundError, FileFormatError, ImagesError, OptionError
+from dubium.path_checks import is_figure_folder
 
 
 def read_folder(folder: Path, split: str, preprocessing: Preprocessing | None = None, *, skip: bool = False) -> Dataset:
@@ -43,7 +46,8 @@ def is_readable(file: Path, reasons: list[str]) -> bool:
 def list_folder(folder: Path, split: str) -> tuple[list[list[Path]], tuple[str, ...], str]:
     """The image files of each class, the names of the classes, and the split: "all" where there is but one.
 
-    A flat folder has one list of files and no classes.
+    A flat folder has one list of files and no classes. Subfolders without images, or with pictures that dubium drew,
+    are no classes.
     """
     inner = folder / split
     if not inner.is_dir():
@@ -52,14 +56,31 @@ def list_folder(folder: Path, split: str) -> tuple[list[list[Path]], tuple[str, 
                 f"{folder} has no folder {split!r}, only {subfolder_names(folder)}. Name the split you mean."
             )
         inner, split = folder, "all"
-    classes = [path for path in sorted(inner.iterdir()) if path.is_dir() and not path.name.startswith(".")]
-    groups = [image_paths(path) for path in classes] or [image_paths(inner)]
+    inside = [path for path in sorted(inner.iterdir()) if path.is_dir() and not path.name.startswith(".")]
+    by_class = {path: files for path in inside if not is_figure_folder(path) and (files := image_paths(path))}
+    beside = image_paths(inner)
+    if by_class and beside:
+        raise ImagesError(
+            f"{inner} has both images ({list_some([file.name for file in beside], 3)}) and folders of images "
+            f"({list_some([path.name for path in by_class], 3)}); expected images alone, or a folder for each class. "
+            "Move the images, or the folders, elsewhere."
+        )
+    groups = [*by_class.values()] or [beside]
     files = [file for group in groups for file in group]
     if not files:
         raise DataNotFoundError(f"{inner} has no images. Known kinds: {', '.join(sorted(SUFFIXES))}.")
-    for path in (*classes, *files):
+    for path in (*by_class, *files):
         check_name(path)
-    return groups, tuple(path.name for path in classes), split
+    return groups, tuple(path.name for path in by_class), split
+
+
+def refuse_image_folder(out: Path | str, named: Iterable[Path]) -> None:
+    """Refuse to write results among the images: into a folder that was named for them, or one of images below it."""
+    place = Path(out).resolve()
+    for folder in (path.resolve() for path in named if path.is_dir()):
+        is_of_images = place.is_relative_to(folder) and place.is_dir() and not is_figure_folder(place)
+        if place == folder or (is_of_images and image_paths(place)):
+            raise OptionError(f"{out} is the folder of the images; give another one for the results.")
 
 
 def read_images(files: list[Path], preprocessing: Preprocessing | None = None) -> Tensor:

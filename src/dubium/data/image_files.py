@@ -8,6 +8,7 @@ Only the kinds of `FORMATS` are opened, whatever a file's name says: Pillow know
 
 import io
 from collections.abc import Iterable
+from functools import cache
 from glob import glob, has_magic
 from io import BufferedReader, BytesIO
 from pathlib import Path
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from dubium.data.image_headers import SIDEWAYS, check_header, orientation, turn_upright
 from dubium.errors import DataNotFoundError, FileFormatError
+from dubium.path_checks import is_figure_folder
 from dubium.reading import open_regular_file
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
@@ -35,13 +37,16 @@ TRANSPARENT = ("LA", "La", "PA", "RGBA", "RGBa")
 def find_images(named: Iterable[str | Path]) -> list[Path]:
     """The image files named, below the folders named, or matching the patterns named, sorted within each.
 
-    A file that is named is taken whatever its suffix; one below a folder if its suffix is an image's.
+    A file that is named is taken whatever its suffix; one below a folder if its suffix is an image's, and if it is no
+    picture that dubium drew there.
     """
     found: list[Path] = []
+    has_figures = cache(is_figure_folder)
     for name in named:
         path = Path(name).expanduser()
         if path.is_dir():
-            found += sorted(file for file in path.rglob("*") if is_image(file, path))
+            images = (file for file in path.rglob("*") if is_image(file, path))
+            found += sorted(file for file in images if file.parent == path or not has_figures(file.parent))
         elif path.is_file():
             found.append(path)
         elif has_magic(str(path)) and (matches := sorted(glob(str(path), recursive=True))):

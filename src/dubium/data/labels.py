@@ -28,7 +28,7 @@ def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tupl
     if names is not None:
         check_name_count(names, count)
     if data.labels is None:
-        return data, ""
+        return data, data.label_note
     came_as_numbers = has_numbered_classes(data)
     has_names = data.by_folder or data.name in (*DATASETS, DEMO) or not came_as_numbers
     if names is not None and has_names and set(data.classes) <= set(names):

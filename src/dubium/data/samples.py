@@ -1,7 +1,8 @@
 """Images of a user's own: a tensor, images with labels, a torch dataset or its loader."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from dubium.image_checks import check_finite_images
 GIVEN = "given"
 """What a dataset is called that came from memory."""
 
-IMAGE_KEYS, LABEL_KEYS = ("image", "pixel_values", "img", "x"), ("label", "labels", "y")
+IMAGE_KEYS, LABEL_KEYS = ("image", "pixel_values", "img", "x"), ("label", "labels", "y", "target", "targets")
+NO_SAMPLES = "The dataset has no samples."
+NAMES_ADVICE = "Names become numbers by their place among the classes' names: "
 
 
 def as_dataset(data: Any) -> Dataset:
@@ -33,6 +36,8 @@ def as_dataset(data: Any) -> Dataset:
             arrays, or a torch dataset or loader whose samples have one size.
     """
     if isinstance(data, Dataset):
+        if not len(data):
+            raise ImagesError(NO_SAMPLES)
         check_finite_images(data.images, "The images have")
         return data
     if isinstance(data, str | Path):
@@ -44,8 +49,6 @@ def as_dataset(data: Any) -> Dataset:
     if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], Tensor):
         return labelled_images(data[0], data[1])
     samples = list(read_samples(data))
-    if not samples:
-        raise ImagesError("The dataset has no samples.")
     images, labels = zip(*samples, strict=True)
     sizes = {tuple(image.shape) for image in images}
     if len(sizes) > 1:
@@ -54,7 +57,8 @@ def as_dataset(data: Any) -> Dataset:
             "transform."
         )
     if None in labels:
-        return Dataset(check_image_batch(torch.stack(images)), None, (), GIVEN, "all")
+        note = unused_label_note(data.dataset if isinstance(data, DataLoader) else data, labels.index(None))
+        return Dataset(check_image_batch(torch.stack(images)), None, (), GIVEN, "all", label_note=note)
     found = labelled_images(torch.stack(images), torch.tensor(labels))
     folders = folder_classes(data)
     return replace(found, classes=folders, name=type(base_dataset(data)).__name__, by_folder=True) if folders else found
@@ -91,11 +95,19 @@ def folder_classes(data: Any) -> tuple[str, ...]:
 
 def labelled_images(images: Tensor, labels: Any) -> Dataset:
     """Images (N, C, H, W) and a class for each."""
-    numbers = torch.as_tensor(labels)
+    try:
+        numbers = torch.as_tensor(labels)
+    except (TypeError, ValueError, RuntimeError) as error:  # of names, dicts, None
+        first = next(iter(labels), None) if isinstance(labels, Iterable) else labels
+        advice = f" {NAMES_ADVICE}[names.index(label) for label in labels]." * isinstance(first, str)
+        raise ImagesError(
+            f"The labels are a {type(labels).__name__}, of {str(first)!r:.60} and others; {len(images)} whole numbers "
+            f"from 0 on are needed, one for each image.{advice}"
+        ) from error
     if numbers.shape != images.shape[:1] or numbers.is_floating_point() or (len(numbers) and int(numbers.min()) < 0):
         raise ImagesError(
             f"The labels have shape {tuple(numbers.shape)} and type {numbers.dtype}; {len(images)} whole numbers from "
-            "0 on are needed, one for each image."
+            f"0 on are needed, one for each image.{' One-hot labels: labels.argmax(1).' * (numbers.ndim == 2)}"
         )
     classes = tuple(map(str, range(int(numbers.max()) + 1 if len(numbers) else 0)))
     return Dataset(check_image_batch(images), numbers.long().cpu(), classes, GIVEN, "all")
@@ -134,10 +146,13 @@ def read_samples(data: Any) -> Iterator[tuple[Float[Tensor, "C H W"], int | None
 def numbered_samples(dataset: Any) -> Any:
     """The torch dataset itself, if it has a length and numbered samples; what else it may be is refused."""
     if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        advice = " What gives its samples one by one becomes a list: list(dataset)." * isinstance(dataset, Iterable)
         raise ImagesTypeError(
             f"The data is a {type(dataset).__name__}; a tensor (N, C, H, W), (images, labels), a dubium Dataset, a "
-            "name, or a torch dataset with a length and numbered samples is needed."
+            f"name, or a torch dataset with a length and numbered samples is needed.{advice}"
         )
+    if not len(dataset):
+        raise ImagesError(NO_SAMPLES)
     return dataset
 
 
@@ -156,13 +171,7 @@ def sample_at(dataset: Any, index: int) -> tuple[Float[Tensor, "C H W"], int | N
 
 def read_sample(sample: Any) -> tuple[Float[Tensor, "C H W"], int | None]:
     """The image and the label, if there is one, of a torch dataset's sample: an image, a tuple, or a dict."""
-    if isinstance(sample, Mapping):
-        image = next((sample[key] for key in IMAGE_KEYS if key in sample), None)
-        label = next((sample[key] for key in LABEL_KEYS if key in sample), None)
-    elif isinstance(sample, tuple | list):
-        image, label = sample[0], sample[1] if len(sample) > 1 else None
-    else:
-        image, label = sample, None
+    image, label = split_sample(sample)
     if isinstance(image, Image.Image):
         image = byte_pixels(convert_colours(image))
     if not isinstance(image, Tensor) or image.ndim != 3:
@@ -171,6 +180,55 @@ def read_sample(sample: Any) -> tuple[Float[Tensor, "C H W"], int | None]:
             f"A sample of the dataset has {given} for its image; a tensor (C, H, W) or a PIL image is needed. Samples "
             f"are an image, (image, label), or a dict with {' or '.join(map(repr, IMAGE_KEYS[:2]))}."
         )
-    if isinstance(label, Tensor) and label.numel() != 1:
-        label = None
-    return as_float(image.detach().cpu()[None])[0], None if label is None else int(label)
+    return as_float(image.detach().cpu()[None])[0], class_number(label)
+
+
+def split_sample(sample: Any) -> tuple[Any, Any]:
+    """The parts of a sample that are its image and its label; None where there is none."""
+    if isinstance(sample, Mapping):
+        image, label = (next((sample[key] for key in keys if key in sample), None) for keys in (IMAGE_KEYS, LABEL_KEYS))
+        return image, label
+    if isinstance(sample, tuple | list):
+        return sample[0], sample[1] if len(sample) > 1 else None
+    return sample, None
+
+
+def class_number(label: Any) -> int | None:
+    """The class that a sample's label is the number of; None where there is no label, or one of several numbers.
+
+    >>> class_number(torch.tensor([3])), class_number(2.0), class_number(torch.eye(4)[1])
+    (3, 2, None)
+    """
+    if label is None or has_several_numbers(label):
+        return None
+    value = label.item() if isinstance(label, Tensor | np.ndarray | np.generic) else label
+    if isinstance(value, int | float) and value >= 0 and value == value // 1:
+        return int(value)
+    pairs = "[(image, names.index(label)) for image, label in dataset]."
+    advice = NAMES_ADVICE + pairs if isinstance(value, str) else "Or leave labels out: a dataset of images alone."
+    raise ImagesError(
+        f"A sample of the dataset has {value!r:.60} for its label; the number of its class is needed, a whole one from "
+        f"0 on. {advice}"
+    )
+
+
+def has_several_numbers(label: Any) -> bool:
+    """Whether a label is of several numbers, as a one-hot vector or a mask is."""
+    return isinstance(label, list | tuple) or (isinstance(label, Tensor | np.ndarray) and prod(label.shape) != 1)
+
+
+def unused_label_note(dataset: Any, index: int = 0) -> str:
+    """Why the label of a sample cannot be used; "" where the sample can be, or has none."""
+    try:
+        image, label = split_sample(dataset[index])
+        if isinstance(image, Image.Image):
+            image.load()  # which closes its file
+    except Exception:  # of the user's own code; it is named when the sample is read
+        return ""
+    if not has_several_numbers(label):
+        return ""
+    shape = tuple(label.shape) if isinstance(label, Tensor | np.ndarray) else (len(label),)
+    return (
+        f"Labels are not used: sample {index} of the dataset has a {type(label).__name__} of shape {shape} for its "
+        "label; the number of its class is needed. Of a one-hot label it is label.argmax()."
+    )

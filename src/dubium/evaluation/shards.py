@@ -16,10 +16,10 @@ from torch import Tensor
 
 from dubium.errors import FileFormatError, OptionError
 from dubium.files import LONGEST, check_recorded, check_same_settings, write_json
+from dubium.path_checks import SETTINGS, SHARDS
 from dubium.seals import read_sealed_json, write_sealed_json
 from dubium.tensor_files import read_tensor_file, write_tensors
 
-SETTINGS, SHARDS = "settings.json", "shards"
 METHODS = "methods"
 KEY = "shard"
 

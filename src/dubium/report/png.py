@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dubium.figures import percent, picture, smooth_words
 from dubium.files import written_atomically
+from dubium.path_checks import PICTURES
 from dubium.report.cards import likely_classes
 from dubium.report.pictures import row_image, row_overlay
 from dubium.run.row import Row
@@ -14,7 +15,7 @@ from dubium.run.store import Results, class_name, open_results
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-FOLDER = "png"
+FOLDER = PICTURES
 SECONDS, BYTES = 0.2, 30_000  # that a picture takes, about, for `--estimate`
 
 

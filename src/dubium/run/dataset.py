@@ -7,20 +7,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from dubium.errors import FileFormatError, OptionError
+from dubium.data.folder import refuse_image_folder
+from dubium.errors import FileFormatError
 from dubium.executor import Executor, in_turn
 from dubium.files import check_recorded, check_same_settings, write_json
 from dubium.folder_lock import own_folder
+from dubium.path_checks import RUN
 from dubium.reading import read_json
 from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import check_shard, open_shard, read_about, read_rows
 from dubium.run.signed import FOLDER as SIGNED
 from dubium.run.signed import signed_shard
-from dubium.run.sources import dataset_folder
+from dubium.run.sources import FileImages
 from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, open_results
 from dubium.run.work import Work
 
-FILE = "run.json"
+FILE = RUN
 SCORES = "scores"  # a folder beside the results, until the most uncertain images are explained
 RESULTS = (FOLDER, SCORES, SIGNED)
 MOST_NAMED = 3  # files in a message
@@ -47,15 +49,8 @@ def explain_dataset(
         fresh: delete earlier results first, whatever made them.
         engine: where the jobs run; `ray_cluster` gives another.
     """
-    if Path(out).exists() and not Path(out).is_dir():
-        raise OptionError(f"{out} is a file; give a folder for the results.")
-    images = work.settings.images
-    folders = [
-        *map(Path, images.get("files", ())),
-        dataset_folder(images["dataset"])[0] if "dataset" in images else None,
-    ]
-    if Path(out).resolve() in [folder.resolve() for folder in folders if folder is not None]:
-        raise OptionError(f"{out} is the folder of the images; give another one for the results.")
+    if isinstance(work.source, FileImages):
+        refuse_image_folder(out, work.source.named)
     with own_folder(out):
         claim = claim_folder(Path(out), work, fresh)
         fill_folder(work, Path(out), claim, engine, progress)

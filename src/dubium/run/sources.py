@@ -14,7 +14,7 @@ from dubium.choices import DEMO, SPLITS
 from dubium.data import SOURCES, load
 from dubium.data.dataset import Dataset
 from dubium.data.fit import Preprocessing
-from dubium.data.folder import list_folder
+from dubium.data.folder import list_folder, refuse_image_folder
 from dubium.data.image_files import find_images, image_size, read_image
 from dubium.data.load import prepare_images
 from dubium.data.loaders import samples_of
@@ -75,12 +75,14 @@ class DatasetImages:
 class FileImages:
     """Image files; a file's folder is its class where the folder is called like one.
 
-    `folders` are those of a dataset that has one for each of its classes.
+    `folders` are those of a dataset that has one for each of its classes, `named` the files and folders that the user
+    named.
     """
 
     paths: Sequence[Path]
     classes: Sequence[str] = ()
     folders: tuple[str, ...] = ()
+    named: tuple[Path, ...] = ()
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -189,6 +191,12 @@ def dataset_folder(named: str, split: str = "test") -> tuple[Path | None, str]:
     return (folder if name not in (*SOURCES, DEMO) and folder.is_dir() else None), split
 
 
+def refuse_dataset_folder(out: Path | str, named: str) -> None:
+    """Refuse to write results into the folder that a dataset's name is the path of."""
+    folder, _ = dataset_folder(named)
+    refuse_image_folder(out, () if folder is None else (folder,))
+
+
 def import_data(path: str) -> Any:
     """What the function at `package.module:factory` returns: pass only what the user typed, never what a file says."""
     factory = import_path(path, "dataset")
@@ -226,8 +234,9 @@ def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tup
         folder, split = dataset_folder(images["dataset"])
         if folder is not None:
             groups, folders, _ = list_folder(folder, split)
-            return FileImages([file for group in groups for file in group], known or (), folders), known
+            return FileImages([file for group in groups for file in group], known or (), folders, (folder,)), known
         dataset = load(images["dataset"])
         is_named = dataset.name in (*SOURCES, DEMO)  # numbers in a file are no names: some classes may be missing
         return DatasetImages(dataset), dataset.classes if known is None and is_named else known
-    return FileImages(find_images(images["files"]), known or ()), known
+    named = tuple(Path(name).expanduser() for name in images["files"])
+    return FileImages(find_images(images["files"]), known or (), (), named), known

@@ -18,7 +18,7 @@ from dubium.choices import BILINEAR, STRETCH
 from dubium.data.fit import Preprocessing
 from dubium.data.image_files import size_text
 from dubium.data.labels import check_spelling, match_labels
-from dubium.data.samples import GIVEN
+from dubium.data.samples import GIVEN, unused_label_note
 from dubium.errors import FileFormatError, OptionError
 from dubium.explanation import Explanation
 from dubium.fingerprint import method_fingerprint, posterior_digests
@@ -143,8 +143,10 @@ def drop_other_labels(
     output: OutputChoice,
 ) -> tuple[ImageSource, str]:
     """The source without labels that are no numbers of the networks' classes, as of another dataset, and why."""
+    if isinstance(source, SampleImages):
+        return source, unused_label_note(source.samples)
     if not isinstance(source, DatasetImages) or classes is not None or source.dataset.labels is None:
-        return source, ""
+        return source, source.dataset.label_note if isinstance(source, DatasetImages) else ""
     first = first_prediction(source, posterior, preprocessing, output)
     if first is None or int(source.dataset.labels.max()) < first.probs.shape[1]:
         return source, ""

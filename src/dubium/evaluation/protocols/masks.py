@@ -8,6 +8,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dubium.checks import list_some
 from dubium.data import Dataset
 from dubium.errors import ImagesError, OptionError
 from dubium.evaluation.metrics.anomaly import localisation
@@ -45,10 +46,13 @@ def evaluate_masks(evaluation: Evaluation, options: MaskOptions) -> dict[str, An
     expected = (len(evaluation.data), *evaluation.data.shape[1:])
     if masks.shape != expected:
         raise ImagesError(f"The masks have shape {tuple(masks.shape)}; expected {expected}, one for each image.")
+    if not masks.any():
+        raise ImagesError(f"The {len(masks)} masks are all empty; pixels inside of a mask have a value other than 0.")
     settings = {**evaluation.settings(), "masks": int(masks.sum()), "mask data": tensor_digest(masks)}
     store = ShardStore.open(evaluation.out, settings)
     kept = masks.flatten(1).any(1).numpy()
-    notes = [] if kept.all() else [f"{int((~kept).sum())} images with an empty mask are left out."]
+    empty = np.flatnonzero(~kept).tolist()
+    notes = [f"{len(empty)} images with an empty mask are left out: index {list_some(empty)}."] if empty else []
     notes += few_images_notes(evaluation, evaluation.data) + skipped_notes(evaluation.data)
     measurements: dict[str, dict[str, Measurement]] = {}
     for label, maps in compute_maps(evaluation, store, evaluation.data.batch(slice(None))).items():

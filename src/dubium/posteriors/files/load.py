@@ -96,6 +96,9 @@ def posterior_folder(path: str | Path) -> Path:
     if str(path) == DEMO:
         return EMBEDDED
     if Path(path).is_file():
+        if Path(path).name == FILE:
+            parent = str(Path(path).parent)
+            raise FileFormatError(f"{path} is a file of a saved posterior; give its folder, {parent!r}.")
         raise FileFormatError(
             f"{path} is a file; a posterior is a folder. Weights need the code that builds the network: "
             f"dubium.load_weights(Net, [{str(path)!r}]) in Python, module:function@{path} on the command line."

@@ -20,6 +20,7 @@ from dubium.errors import DubiumError, OptionError, PosteriorError, lookup
 from dubium.files import write_atomically
 from dubium.image_checks import check_input_shape
 from dubium.models import Normalized
+from dubium.path_checks import check_folder_name
 from dubium.posterior_kinds import DEFAULT_KIND, POSTERIOR_KINDS, Storage
 from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.files.architecture import Architecture, describe_architecture
@@ -65,6 +66,7 @@ def save_posterior(
     ...     len(load_posterior(folder))
     2
     """
+    check_folder_name(path)
     names = None if classes is None else check_class_names(classes, "classes")
     shape = None if input_shape is None else check_input_shape(input_shape)
     packed = pack_posterior(as_posterior(posterior))

@@ -1,0 +1,254 @@
+"""Images and labels as people have them: folders with notes in them, labels that are names, datasets that are empty."""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+
+import dubium
+from dubium.data.folder import list_folder
+from dubium.data.image_files import find_images
+from dubium.errors import DubiumError, DubiumWarning, FileFormatError, ImagesError, ImagesTypeError, OptionError
+from dubium.image_checks import check_images
+from tests.own_networks import bring_networks, own_images, own_networks, say
+
+SMOKE = {"methods": ["grad"], "scale": "smoke", "images": 2, "step": 10.0}
+CLASSES = ["cat", "dog", "emu"]
+OWN = "owndata:network@a.pt,b.pt"
+
+
+@pytest.fixture
+def networks():
+    return own_networks()
+
+
+@pytest.fixture
+def x():
+    return own_images()
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch, networks):
+    """The working folder: code, weights, four photos, and the same in two folders of classes."""
+    bring_networks(tmp_path, monkeypatch, "owndata", networks)
+    rng = np.random.default_rng(0)
+    for name in ("photos", "pets/cat", "pets/dog"):
+        (tmp_path / name).mkdir(parents=True)
+        for number in range(4):
+            image = Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8))
+            image.save(tmp_path / name / f"{number}.png")
+    return tmp_path
+
+
+def test_folders_without_images_are_no_classes(here, networks):
+    for folder in ("photos/notes", "pets/notes"):
+        (here / folder).mkdir()
+        (here / folder / "readme.txt").write_text("hi")
+    assert len(dubium.explain_dataset(networks, "photos", "o", method="grad")) == 4
+    assert "4 images scored" in say("explain", OWN, "--dataset", "photos", "--method", "grad")
+    assert dubium.evaluate(networks, "photos", **SMOKE)["notes"] is not None
+    assert dubium.data.load("photos").labels is None
+    assert dubium.data.load("pets").classes == ("cat", "dog")
+
+
+def test_images_beside_folders_of_images_are_said(here, networks):
+    shutil.copy(here / "photos" / "0.png", here / "pets" / "stray.png")
+    said = r"pets has both images \(stray\.png\) and folders of images \(cat, dog\)"
+    for call in (
+        lambda: dubium.explain_dataset(networks, "pets", "o", method="grad"),
+        lambda: dubium.evaluate(networks, "pets", **SMOKE),
+    ):
+        with pytest.raises(ImagesError, match=said):
+            call()
+
+
+@pytest.mark.parametrize(("data", "out"), [("photos", "photos"), ("pets", "pets"), ("pets", "pets/cat")])
+def test_results_are_not_put_among_the_images(data, out, here, networks):
+    before = sorted(here.rglob("*"))
+    said = f"{out} is the folder of the images; give another one for the results."
+    for call in (
+        lambda: dubium.explain_dataset(networks, data, out, method="grad", class_names=CLASSES),
+        lambda: dubium.explain_dataset(networks, [data], out, method="grad", class_names=CLASSES),
+        lambda: dubium.evaluate(networks, data, out=out, **SMOKE),
+    ):
+        with pytest.raises(OptionError, match=said):
+            call()
+    words = ("evaluate", "blurring", OWN, "--methods", "grad", "--scale", "smoke", "--images", "2", "--step", "10")
+    assert said in say(*words, "--dataset", data, "--out", out, code=2)
+    assert said in say("explain", OWN, "--images", data, "--out", out, code=2)
+    assert sorted(path for path in here.rglob("*") if "__pycache__" not in str(path)) == before
+
+
+@pytest.mark.parametrize("data", ["photos", "pets"])
+def test_pictures_that_dubium_drew_in_a_folder_are_none_of_its_images(data, here, networks):
+    images, groups = find_images([data]), list_folder(here / data, "test")
+    for _ in range(2):  # the second time, the results of the first are there
+        out = f"{data}/doubts"
+        say("explain", OWN, "--images", data, "--out", out, "--top", "2", "--png", "--method", "grad")
+        dubium.evaluate(networks, data, out=f"{data}/judged", **SMOKE)
+    assert len(list((here / data).rglob("*.png"))) > len(images) + 2
+    assert find_images([data]) == images
+    assert list_folder(here / data, "test") == groups
+    assert len(find_images([f"{data}/doubts/png"])) == 2
+
+
+class Samples(Dataset):
+    """Images of ones, each with what `label` says of its number."""
+
+    def __init__(self, label, count=4):
+        self.label, self.count = label, count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return torch.full((3, 8, 8), index / 4), self.label(index)
+
+
+def explain_and_evaluate(networks, data, folder):
+    return [
+        lambda: dubium.explain_dataset(networks, data, folder / "o", method="grad"),
+        lambda: dubium.evaluate(networks, data, **SMOKE),
+    ]
+
+
+PETS = ["cat", "dog", "emu", "cat"]
+NO_NUMBERS = {
+    "names": (
+        lambda x: (x, PETS),
+        r"The labels are a list, of 'cat' .*: \[names\.index\(label\) for label in labels\]",
+    ),
+    "an array of names": (lambda x: (x, np.array(PETS)), "The labels are a ndarray, of 'cat'"),
+    "dicts": (lambda x: (x, [{"label": 1}] * 4), "The labels are a list, of \"{'label': 1}\""),
+    "one-hot labels": (lambda x: (x, torch.eye(4)), r"labels\.argmax\(1\)"),
+    "samples with names": (
+        lambda x: Samples(PETS.__getitem__),
+        r"has 'cat' for its label; .* \[\(image, names\.index\(label\)\) for image, label in dataset\]",
+    ),
+    "samples with dicts": (lambda x: Samples(lambda index: {"label": 1}), "has {'label': 1} for its label; the number"),
+    "samples with a fraction": (lambda x: Samples(lambda index: 0.7), "has 0.7 for its label; the number"),
+    "samples below 0": (lambda x: Samples(lambda index: -1), "has -1 for its label; the number .* from 0 on"),
+}
+
+
+@pytest.mark.parametrize("name", NO_NUMBERS)
+def test_labels_that_are_no_numbers_are_refused_in_words(name, networks, x, tmp_path):
+    make, said = NO_NUMBERS[name]
+    for call in explain_and_evaluate(networks, make(x), tmp_path):
+        with pytest.raises(ImagesError, match=said):
+            call()
+
+
+def test_the_advice_about_names_runs(networks, x, tmp_path):
+    names, labels, dataset = CLASSES, PETS, Samples(PETS.__getitem__)
+    pairs = [(image, names.index(label)) for image, label in dataset]
+    for number, data in enumerate(((x, [names.index(label) for label in labels]), pairs)):
+        results = dubium.explain_dataset(networks, data, tmp_path / str(number), method="grad", class_names=names)
+        assert sorted((row.id, row.label) for row in results.rows()) == [(0, 0), (1, 1), (2, 2), (3, 0)]
+
+
+@pytest.mark.parametrize("label", [torch.eye(4).__getitem__, np.eye(4).__getitem__, torch.eye(4).tolist().__getitem__])
+def test_labels_of_several_numbers_are_said_not_to_be_used(label, networks, tmp_path):
+    said = r"Labels are not used: sample 0 of the dataset has a \w+ of shape \(4,\) for its label.* label\.argmax\(\)"
+    for number, data in enumerate((Samples(label), list(Samples(label)))):
+        with pytest.warns(DubiumWarning, match=said):
+            dubium.explain_dataset(networks, data, tmp_path / str(number), method="grad")
+        assert re.search(said, " ".join(dubium.evaluate(networks, data, **SMOKE)["notes"]))
+
+
+@pytest.mark.parametrize("name", ["label", "target", "targets"])
+def test_labels_of_dicts_are_found_by_their_usual_names(name, networks, x, tmp_path):
+    results = dubium.explain_dataset(networks, [{"image": image, name: 1} for image in x], tmp_path, method="grad")
+    assert [row.label for row in results.rows()] == [1] * 4
+
+
+EMPTY = """
+from torch.utils.data import Subset
+
+def samples():
+    return Subset([], [])
+"""
+
+
+def test_a_dataset_without_samples_is_said_to_have_none(here, networks):
+    said = "The dataset has no samples."
+    empty = Samples(int, 0)
+    images = dubium.data.Dataset(torch.zeros(0, 3, 8, 8), None, (), "mine", "all")
+    for data in (empty, DataLoader(empty), Subset(Samples(int), []), [], images):
+        for call in explain_and_evaluate(networks, data, here):
+            with pytest.raises(ImagesError, match=said):
+                call()
+    (here / "nothing_given.py").write_text(EMPTY)
+    for words in (("explain",), ("uncertainty",), ("explain", "--estimate")):
+        assert said in say(*words, OWN, "--dataset", "nothing_given:samples", code=2)
+
+
+def test_a_list_of_files_belongs_to_a_dataset_as_one_file_does():
+    for files in (["photos/0.png"], [Path("photos/0.png")], "photos/0.png"):
+        with pytest.raises(ImagesTypeError, match=r"Give it to dubium\.explain_dataset\(posterior, x, 'doubts'\)"):
+            check_images(files)
+
+
+def test_what_cannot_be_written_is_an_error_of_dubiums(here, networks, x):
+    result = dubium.uncertainty(networks, x)
+    calls = {
+        r"a\.pt is a file; a folder is needed": lambda: dubium.save_posterior(networks, "a.pt"),
+        r"a\.pt/ens/member-0\.safetensors: Not a dir.*A file is": lambda: dubium.save_posterior(networks, "a.pt/ens"),
+        "a.pt/o: Not a directory. A file is where": lambda: dubium.explain_dataset(networks, x, "a.pt/o", top=0),
+        "a.pt/r: Not a directory. A file is where": lambda: dubium.evaluate(networks, x, out="a.pt/r", **SMOKE),
+        r"a\.pt: File exists\. A file is where": lambda: result.save("a.pt/x.safetensors"),
+    }
+    if sys.platform == "linux":
+        nowhere = "No such file or directory. Nothing can be made there. Choose another folder"
+        calls[f"/proc/zz: {nowhere}"] = lambda: dubium.explain_dataset(networks, x, "/proc/zz", top=0)
+        calls[f"^/proc/x.safetensors: {nowhere}"] = lambda: result.save("/proc/x.safetensors")
+    for said, call in calls.items():
+        with pytest.raises(DubiumError, match=said):
+            call()
+
+
+def test_images_whose_channels_come_last_are_told_to_put_them_first(networks, x, tmp_path):
+    said = r"Are the axes \(H, W, C\)\? Channels come first: x\.movedim\(-1, 1\) .*, x\.transpose\(0, 3, 1, 2\)"
+    for data in (x.movedim(1, -1), x.movedim(1, -1).numpy(), list(x.movedim(1, -1))):
+        for call in explain_and_evaluate(networks, data, tmp_path):
+            with pytest.raises(DubiumError, match=said):
+                call()
+    again = x.movedim(1, -1).numpy().transpose(0, 3, 1, 2)
+    assert len(dubium.explain_dataset(networks, again, tmp_path / "o", top=0)) == 4
+
+
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter([Samples(int)[0]] * 3)
+
+
+def test_samples_that_come_one_by_one_are_told_to_become_a_list(networks, tmp_path):
+    for data in ((sample for sample in [Samples(int)[0]]), Stream(), DataLoader(Stream())):
+        for call in explain_and_evaluate(networks, data, tmp_path):
+            with pytest.raises(ImagesTypeError, match=r"becomes a list: list\(dataset\)"):
+                call()
+    dataset = Stream()
+    assert len(dubium.explain_dataset(networks, list(dataset), tmp_path / "o", top=0)) == 3
+
+
+def test_a_folder_is_no_explanation_and_a_file_of_a_posterior_no_posterior(networks, tmp_path):
+    dubium.save_posterior(networks, tmp_path / "ens")
+    with pytest.raises(FileFormatError, match=r"ens is a folder; an explanation is a file.*dubium\.load_posterior"):
+        dubium.load(tmp_path / "ens")
+    with pytest.raises(FileFormatError, match=r"is a file of a saved posterior; give its folder, '.*ens'\."):
+        dubium.load_posterior(tmp_path / "ens" / "posterior.json")
+
+
+def test_empty_masks_are_named(networks, x):
+    masks = torch.zeros(4, 8, 8)
+    with pytest.raises(ImagesError, match="The 4 masks are all empty"):
+        dubium.evaluate(networks, x, ["grad"], "masks", scale="smoke", masks=masks)
+    masks[1:3] = 1
+    notes = dubium.evaluate(networks, x, ["grad"], "masks", scale="smoke", masks=masks)["notes"]
+    assert "2 images with an empty mask are left out: index 0, 3." in notes
