@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from dubium.attribution.fullgrad import fullgrad, keep_passes, maps_together
+from dubium.attribution.fullgrad import fullgrad, keep_passes, maps_in_one_walk
 from tests.networks import Awkward, ensemble, images, randomised, small_cnn
 
 
@@ -30,7 +30,7 @@ ALIKE = {
 def together(networks, x, rescale="reference"):
     passes = keep_passes(networks, x, 2**30)
     assert len(passes) == len(networks)
-    return maps_together(passes, rescale, 2**30)
+    return maps_in_one_walk(passes, rescale, 2**30)
 
 
 @pytest.mark.parametrize("rescale", ["reference", "none"])

@@ -14,7 +14,7 @@ from dubium.attribution._autograd.nodes import Node
 from dubium.attribution._axis_moves import (
     KnownInput,
     LayoutRule,
-    Step,
+    NodeOutput,
     assign_part,
     choose_indices,
     concatenate_axes,
@@ -70,40 +70,40 @@ def follow_layouts(leaf: Tensor, edges: Iterable[GradientEdge]) -> LayoutsByEdge
             continue
         rule = keep_same_shape if node.is_python else LAYOUT_RULES.get(node.name, keep_axes)
         for output_nr, shape in enumerate(node.shapes):
-            layout = rule(Step(node, node.saved, output_nr, shape, known_inputs))
+            layout = rule(NodeOutput(node, node.saved, output_nr, shape, known_inputs))
             if layout is not None and layout.axes:
                 layouts[node.node, output_nr] = layout
     return layouts
 
 
-def keep_same_shape(step: Step) -> Layout | None:
+def keep_same_shape(output: NodeOutput) -> Layout | None:
     """A Function in Python: what keeps the shape is taken to move nothing."""
-    return next((each.layout for each in step.known_inputs if each.shape == step.shape), None)
+    return next((each.layout for each in output.known_inputs if each.shape == output.shape), None)
 
 
-def keep_axes(step: Step) -> Layout | None:
+def keep_axes(output: NodeOutput) -> Layout | None:
     """Elementwise functions, norms, pooling, interpolation, and whatever has no rule of its own.
 
     Inputs are broadcast. If their layouts differ, the one with the fewest axes without a place is taken, and among
     equals an upright one.
     """
-    if len(step.known_inputs) == 1 and step.known_inputs[0].shape == step.shape:
-        return step.layout
-    usable = [each for each in step.known_inputs if is_broadcastable(each.shape, step.shape)]
+    if len(output.known_inputs) == 1 and output.known_inputs[0].shape == output.shape:
+        return output.input_layout
+    usable = [each for each in output.known_inputs if is_broadcastable(each.shape, output.shape)]
     if not usable:
         return None
-    main = min(usable, key=lambda each: (each.shape != step.shape, *unknown_and_not_upright(each.layout)))
-    if main.shape == step.shape:
+    main = min(usable, key=lambda each: (each.shape != output.shape, *unknown_and_not_upright(each.layout)))
+    if main.shape == output.shape:
         return main.layout
-    new_axes = len(step.shape) - len(main.shape)
-    layout, resizes = main.layout, any(word in step.node.name for word in RESIZING)
-    for number, size in enumerate(step.shape[new_axes:]):
+    new_axes = len(output.shape) - len(main.shape)
+    layout, resizes = main.layout, any(word in output.node.name for word in RESIZING)
+    for number, size in enumerate(output.shape[new_axes:]):
         may_resize = resizes or axis_size(layout.axes[number]) == 1
         layout = layout.resize_axis(number, size) if may_resize else keep_or_forget(layout, number, size)
-    layout = layout._replace(axes=(*[unplaced_axis(size) for size in step.shape[:new_axes]], *layout.axes))
+    layout = layout._replace(axes=(*[unplaced_axis(size) for size in output.shape[:new_axes]], *layout.axes))
     for each in usable:  # (B, C, h, 1) times (B, C, 1, w)
-        for number, axis in enumerate(each.layout.axes, start=len(step.shape) - len(each.shape)):
-            if is_unplaced(layout.axes[number]) and axis_size(axis) == step.shape[number]:
+        for number, axis in enumerate(each.layout.axes, start=len(output.shape) - len(each.shape)):
+            if is_unplaced(layout.axes[number]) and axis_size(axis) == output.shape[number]:
                 layout = layout.replace_axis(number, axis)
     return layout
 
@@ -120,9 +120,9 @@ def is_broadcastable(shape: tuple[int, ...], out: tuple[int, ...]) -> bool:
     return len(shape) < len(out) and all(size in (1, new) for size, new in zip(shape[::-1], out[::-1], strict=False))
 
 
-def unfold_patches(step: Step) -> Layout | None:
+def unfold_patches(output: NodeOutput) -> Layout | None:
     """(B, C, H, W) to (B, C * k * k, h * w)."""
-    layout, saved = step.layout.forget_axis(-3, step.shape[-2]), step.saved
+    layout, saved = output.input_layout.forget_axis(-3, output.shape[-2]), output.saved
     for n, axis in enumerate((-2, -1)):
         window = saved["dilation"][n] * (saved["kernel_size"][n] - 1) + 1
         lines = axis_size(layout.axes[axis]) + 2 * saved["padding"][n] - window
@@ -131,56 +131,56 @@ def unfold_patches(step: Step) -> Layout | None:
     return layout._replace(axes=(*axes, (*rows, *columns)))
 
 
-def fold_patches(step: Step) -> Layout | None:
+def fold_patches(output: NodeOutput) -> Layout | None:
     """(B, C * k * k, h * w) to (B, C, H, W)."""
-    *axes, tokens = step.layout.axes
+    *axes, tokens = output.input_layout.axes
     if [part.along for part in tokens] != [ROWS, COLUMNS]:
         return None
-    layout = step.layout._replace(axes=(*axes[:-1], unplaced_axis(step.shape[-3]), tokens[:1], tokens[1:]))
-    return layout.resize_axis(-2, step.shape[-2]).resize_axis(-1, step.shape[-1])
+    layout = output.input_layout._replace(axes=(*axes[:-1], unplaced_axis(output.shape[-3]), tokens[:1], tokens[1:]))
+    return layout.resize_axis(-2, output.shape[-2]).resize_axis(-1, output.shape[-1])
 
 
-def convolve(step: Step) -> Layout | None:
-    if step.known_inputs[0].input_nr != 0:
+def convolve(output: NodeOutput) -> Layout | None:
+    if output.known_inputs[0].input_nr != 0:
         return None  # weights that depend on the image
-    mixed, size = step.layout.axes[1], step.shape[1]
-    if mixed[0].along == IMAGES and mixed[0].step == 1 and step.saved["groups"] % mixed[0].size == 0:
+    mixed, size = output.input_layout.axes[1], output.shape[1]
+    if mixed[0].along == IMAGES and mixed[0].step == 1 and output.saved["groups"] % mixed[0].size == 0:
         own_channels = unplaced_axis(size // mixed[0].size)  # images side by side, each in groups of its own
-        layout = step.layout.replace_axis(1, (mixed[0], *own_channels))
+        layout = output.input_layout.replace_axis(1, (mixed[0], *own_channels))
     else:
-        layout = step.layout.mix_axis(1, size)
-    for number, length in enumerate(step.shape[2:], start=2):
+        layout = output.input_layout.mix_axis(1, size)
+    for number, length in enumerate(output.shape[2:], start=2):
         layout = layout.resize_axis(number, length)
     return layout
 
 
-def multiply_matrices(step: Step) -> Layout | None:
+def multiply_matrices(output: NodeOutput) -> Layout | None:
     """(..., n, d) times (..., d, m): rows of the first, columns of the second; bias terms come before both."""
-    bias_count = 0 if step.node.name in ("Mm", "Bmm") else 1
-    factors = {each.input_nr - bias_count: each.layout for each in step.known_inputs}
+    bias_count = 0 if output.node.name in ("Mm", "Bmm") else 1
+    factors = {each.input_nr - bias_count: each.layout for each in output.known_inputs}
     first, second = factors.get(0), factors.get(1)
     if first is not None and second is not None:
         layout = second if second.row_roll or second.column_roll else first
         return layout._replace(axes=(*first.axes[:-1], second.axes[-1]))
     if first is not None:
-        return first.mix_axis(-1, step.shape[-1])
-    return None if second is None else second.mix_axis(-2, step.shape[-2])
+        return first.mix_axis(-1, output.shape[-1])
+    return None if second is None else second.mix_axis(-2, output.shape[-2])
 
 
-def mix_last_axis(step: Step) -> Layout | None:
-    return step.layout.mix_axis(-1, step.shape[-1])
+def mix_last_axis(output: NodeOutput) -> Layout | None:
+    return output.input_layout.mix_axis(-1, output.shape[-1])
 
 
-def forget_last_axis(step: Step) -> Layout | None:
+def forget_last_axis(output: NodeOutput) -> Layout | None:
     """Of a sequence, (B, N, D) or (N, B, D), a recurrent layer makes others of the same length."""
-    return None if step.output_nr else step.layout.forget_axis(-1, step.shape[-1])
+    return None if output.output_nr else output.input_layout.forget_axis(-1, output.shape[-1])
 
 
-def attend(step: Step) -> Layout | None:
+def attend(output: NodeOutput) -> Layout | None:
     """Fused attention: for each query, a mean of values."""
-    if step.known_inputs[0].input_nr != 0 or step.output_nr:
+    if output.known_inputs[0].input_nr != 0 or output.output_nr:
         return None
-    return step.layout.forget_axis(-1, step.shape[-1])
+    return output.input_layout.forget_axis(-1, output.shape[-1])
 
 
 LAYOUT_RULES: dict[str, LayoutRule] = {

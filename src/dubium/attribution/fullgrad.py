@@ -15,7 +15,7 @@ from dubium.attribution._biases import Bias, record_biases
 from dubium.attribution._budget import (
     IMAGE_BYTES_FACTOR,
     KEPT_DIVISOR,
-    TOGETHER_ROWS,
+    ONE_WALK_ROWS,
     fits_unmeasured,
     images_per_pass,
     maps_at_once,
@@ -129,25 +129,25 @@ class FullGradRelevance:
 
     def __init__(self, attributor: ConfiguredAttributor, networks: Posterior, x: Images, context: Context) -> None:
         self.attributor, self.networks, self.x, self.context = attributor, networks, x, context
-        self.kept = keep_passes(networks, x, context.memory)
-        logits = [torch.cat([each.output.detach() for _, each in passes]) for passes in self.kept]
+        self.passes_by_network = keep_passes(networks, x, context.memory)
+        logits = [torch.cat([each.output.detach() for _, each in passes]) for passes in self.passes_by_network]
         self.logits = predict_logits(networks, x, context.memory, logits_so_far=logits)
 
     def class_maps(self, weights: ClassWeights) -> Iterator[ClassMaps]:
         rescale, memory = self.attributor.options["rescale"], self.context.memory
-        if len(self.kept) == len(weights) and bool(weights.any(1).all()):
-            maps = maps_together(self.kept, rescale, memory)
+        if len(self.passes_by_network) == len(weights) and bool(weights.any(1).all()):
+            maps = maps_in_one_walk(self.passes_by_network, rescale, memory)
             if maps is not None:
                 yield ClassMaps(slice(0, len(weights)), slice(0, len(self.x)), weights, maps)
                 return
         max_maps = maps_at_once(self.x, memory)
-        for s, passes in enumerate(self.kept):
+        for s, passes in enumerate(self.passes_by_network):
             for image_slice, forward_pass in passes:
                 for target in class_targets(weights[s][:, image_slice], max_maps):
                     maps = fullgrad_maps([forward_pass], target, rescale, memory)
                     yield ClassMaps(slice(s, s + 1), image_slice, target.select(weights[s][:, image_slice])[None], maps)
-        if len(self.kept) < len(weights):  # iterating may make networks anew: only if needed
-            others = islice(enumerate(self.networks), len(self.kept), None)
+        if len(self.passes_by_network) < len(weights):  # iterating may make networks anew: only if needed
+            others = islice(enumerate(self.networks), len(self.passes_by_network), None)
             yield from class_maps_by_calls(self.attributor, others, self.x, weights, self.context)
 
 
@@ -156,7 +156,7 @@ def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPass
 
     What they take is counted in their graphs, unless the images are so few and small that all networks' fit.
     """
-    room, kept = memory // KEPT_DIVISOR, list[NetworkPasses]()
+    room, passes_by_network = memory // KEPT_DIVISOR, list[NetworkPasses]()
     is_counted = not fits_unmeasured(len(networks), x, memory)
     for network in networks if len(x) else ():
         if IMAGE_BYTES_FACTOR * x.nbytes > room:
@@ -169,19 +169,21 @@ def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPass
         room -= x.element_size() * numbers
         if room < 0:
             break
-        kept.append(passes)
-    return kept
+        passes_by_network.append(passes)
+    return passes_by_network
 
 
-def maps_together(kept: Sequence[NetworkPasses], rescale: str, memory: int) -> Float[Tensor, "S B K H W"] | None:
+def maps_in_one_walk(
+    passes_by_network: Sequence[NetworkPasses], rescale: str, memory: int
+) -> Float[Tensor, "S B K H W"] | None:
     """The maps of all logits of networks of one architecture, if they are so few that they fit one chunk.
 
     Each operation is launched once for all networks.
     """
-    passes = [first for ((_, first), *_) in kept]
+    passes = [first for ((_, first), *_) in passes_by_network]
     rows = sum([len(each.leaf) * each.output.shape[1] for each in passes])
     shapes = {tuple([(bias.value.shape, bias.channel_axis, bias.place) for bias in each.biases]) for each in passes}
-    if rows > TOGETHER_ROWS or len(shapes) > 1 or any(len(passes_of_one) > 1 for passes_of_one in kept):
+    if rows > ONE_WALK_ROWS or len(shapes) > 1 or any(len(passes_of_one) > 1 for passes_of_one in passes_by_network):
         return None
     try:
         return fullgrad_maps(passes, None, rescale, memory)

@@ -164,7 +164,7 @@ def both_axes(node: BackwardNode, *names: str) -> Iterator[list[int]]:
     return (value * 2 if len(value) == 1 else value for value in values)
 
 
-class Axis(NamedTuple):
+class ConvolutionAxis(NamedTuple):
     """What a convolution does along one axis."""
 
     size: int
@@ -181,7 +181,7 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
         return None
     stride, padding, dilation = both_axes(node, "stride", "padding", "dilation")
     size, kernel = node.input_nodes[0].outputs[node.edges[0].output_nr].shape[2:], node.saved["weight"].shape[2:]
-    axes = [Axis(*n) for n in zip(size, node.shape[2:], kernel, stride, padding, dilation, strict=True)]
+    axes = [ConvolutionAxis(*n) for n in zip(size, node.shape[2:], kernel, stride, padding, dilation, strict=True)]
     reach = [(a.out - 1) * a.stride + (a.kernel - 1) * a.dilation + 1 - 2 * a.padding for a in axes]
     output_padding = [axis.size - far for axis, far in zip(axes, reach, strict=True)]
     groups, networks = node.saved["groups"], len(nodes)
@@ -205,7 +205,9 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     return rule
 
 
-def one_channel_gradient(rows: Tensor, weights: Sequence[Tensor], vertical: Axis, horizontal: Axis) -> Tensor:
+def one_channel_gradient(
+    rows: Tensor, weights: Sequence[Tensor], vertical: ConvolutionAxis, horizontal: ConvolutionAxis
+) -> Tensor:
     """Gradient at an input of one channel, (S, rows, 1, H, W): oneDNN's kernels are made for many.
 
     A product of matrices gives every tap of the kernel; taps are added up down rows, then across columns.
