@@ -535,3 +535,17 @@ def test_modules_that_permute_are_followed():
     axes = [position_axes(bias.place) for bias in biases if not bias.is_full_size]
     block = [(2, 3), (1, 2), (1, 2)]  # a convolution, two dense layers
     assert axes == [(2, 3), *block, *block, (2, 3)]
+
+
+def test_a_bias_on_a_single_number_counts_in_the_completeness():
+    class OneNumber(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv, self.head, self.scale = nn.Conv2d(1, 3, 3), nn.Linear(3, 4), nn.Parameter(torch.ones(()))
+
+        def forward(self, x):
+            rows = [self.head(h.mean((1, 2))) * (h.mean((0, 1, 2)) + self.scale) for h in self.conv(x)]
+            return torch.stack(rows)
+
+    network, x = randomised(OneNumber()).double(), images(2, dtype=torch.float64)
+    assert dubium.fullgrad_completeness(network, x).max() < 1e-8

@@ -19,7 +19,8 @@ TermMap = Callable[[Bias, Tensor], Tensor]
 
 def term_total(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
     """The sum of all numbers of a term."""
-    return term_product(bias, gradient).flatten(2).sum(2)
+    product = term_product(bias, gradient)
+    return product.reshape(*product.shape[:2], -1).sum(2)
 
 
 def term_product(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S ..."]:
