@@ -90,7 +90,7 @@ def restride_axes(output: NodeOutput) -> Layout | None:
         if len(size) == len(shape) and all(n == 1 or a == b for n, a, b in zip(size, stride, own_stride, strict=True)):
             layout, start = output.input_layout, output.saved["storage_offset"] or 0
             for number in sorted(range(len(shape)), key=lambda axis: -own_stride[axis]):
-                layout = layout.crop_axis(number, start // own_stride[number], size[number])
+                layout = layout.cut_or_pad_axis(number, start // own_stride[number], size[number])
                 start %= own_stride[number]
             return layout
     return None
@@ -124,7 +124,7 @@ def roll_axes(output: NodeOutput) -> Layout | None:
     for number, shift in zip(output.axis_numbers("dims"), output.saved["shifts"], strict=True):
         part, shift = layout.axes[number][0], signed_number(shift)
         shift = shift if part.is_flipped else -shift
-        is_exact = layout.has_all_lines(number) and part.step == 1 and part.line_count == part.image_lines
+        is_exact = layout.has_all_lines(number) and part.step == 1 and part.feature_lines == part.image_lines
         if not is_exact or part.first_line:
             layout = layout.forget_axis(number, output.shape[number]) if shift else layout
         elif part.along == ROWS:
@@ -142,20 +142,20 @@ def slice_axis(output: NodeOutput) -> Layout:
     every = output.saved["step"]
     spanned = min(size - start, output.shape[number] * every)
     if start >= every or start + spanned < size or every == 1:
-        layout = layout.crop_axis(number, start, spanned)  # not every nth line of all
+        layout = layout.cut_or_pad_axis(number, start, spanned)  # but x[::n] is not: it covers all lines
     return layout.resize_axis(number, output.shape[number])
 
 
 def split_axis(output: NodeOutput) -> Layout:
     number = output.axis_number("dim")
     start = sum(shape[number] for shape in output.node.shapes[: output.output_nr])
-    return output.input_layout.crop_axis(number, start, output.shape[number])
+    return output.input_layout.cut_or_pad_axis(number, start, output.shape[number])
 
 
 def pad_axes(output: NodeOutput) -> Layout:
     pads, layout = output.saved["pad" if "pad" in output.saved else "padding"], output.input_layout
     for number, before in zip(range(len(output.shape))[::-1], pads[::2], strict=False):
-        layout = layout.crop_axis(number, -signed_number(before), output.shape[number])
+        layout = layout.cut_or_pad_axis(number, -signed_number(before), output.shape[number])
     return layout
 
 
@@ -203,7 +203,7 @@ def concatenate_axes(output: NodeOutput) -> Layout | None:
         return None
     skipped = starts[number]
     if layout.has_all_lines(number):
-        return layout.crop_axis(number, -skipped, size)
+        return layout.cut_or_pad_axis(number, -skipped, size)
     is_tokens = axis[0].along == TOKENS
     token_parts, skipped = (axis[0].token_parts, skipped + axis[0].skipped) if is_tokens else (axis, skipped)
     return layout.replace_axis(number, token_axis(token_parts, skipped, size))
@@ -212,12 +212,13 @@ def concatenate_axes(output: NodeOutput) -> Layout | None:
 def find_starts(output: NodeOutput, placed: KnownInput) -> list[int] | None:
     """Where, on each axis of the output, the numbers of an input begin that were copied there as a block.
 
-    The node's backward says so: it is given the numbers of the output's numbers, and returns those of the input's.
+    The node's backward says so: given the index of each of the output's numbers, it returns, for each of the input's,
+    the index at which it ended up.
     """
     count = math.prod(output.shape)
     if count > LARGEST_COUNT or 0 in placed.shape:
         return None
-    indices = call_backward(output.node.node, torch.arange(count).view(output.shape))[placed.input_nr]
+    indices = call_backward(output.node.autograd_node, torch.arange(count).view(output.shape))[placed.input_nr]
     if indices is None or tuple(indices.shape) != placed.shape:
         return None
     corners = [torch.unravel_index(indices.flatten()[n].long(), output.shape) for n in (0, -1)]
@@ -235,7 +236,7 @@ def assign_part(output: NodeOutput) -> Layout | None:
         return None
     starts, layout = find_starts(output, known), known.layout
     for number, start in enumerate(starts or ()):
-        layout = layout.crop_axis(number, -start, output.shape[number])
+        layout = layout.cut_or_pad_axis(number, -start, output.shape[number])
     return None if starts is None else layout
 
 
@@ -275,7 +276,7 @@ def unfold_axis(output: NodeOutput) -> Layout:
         and part.step == 1
         and not part.is_flipped
     ):
-        layout = output.input_layout.crop_axis(number, 0, count * size)
+        layout = output.input_layout.cut_or_pad_axis(number, 0, count * size)
         part = layout.axes[number][0]
         layout = layout.replace_axis(number, (part._replace(size=count, step=size),))
         return layout._replace(axes=(*layout.axes, (part._replace(size=size),)))
@@ -291,7 +292,7 @@ def transform_axes(output: NodeOutput) -> Layout | None:
         if part.along in FREQUENCIES.values() and len(layout.axes[number]) == 1:
             along = ROWS if part.along == FREQUENCIES[ROWS] else COLUMNS
             layout = layout.replace_axis(
-                number, (part._replace(along=along, size=size, line_count=size, image_lines=size),)
+                number, (part._replace(along=along, size=size, feature_lines=size, image_lines=size),)
             )
         elif layout.has_all_lines(number) and part.first_line == 0 and not layout.roll_along(part.along):
             layout = layout.replace_axis(number, (part._replace(along=FREQUENCIES[part.along], size=size),))

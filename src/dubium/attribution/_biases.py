@@ -51,9 +51,7 @@ class RecordedBias(NamedTuple):
     shape: torch.Size  # of that tensor
     value: Tensor
     axis: int  # of the channels, if the bias has one number for each: the second or the last
-    place_edge: (
-        GradientEdge  # of the tensor that lies where the bias does: another than `edge` if that is a leaf of ours
-    )
+    place_edge: GradientEdge  # whose layout places the bias; not `edge` where that is of `InputOutputTerms.ones`
 
 
 class NormaliseCall(NamedTuple):
@@ -73,21 +71,21 @@ class RecordedBiases:
 
     image_count: int
     only_spatial: bool
-    recorded: list[RecordedBias] = field(default_factory=list)
+    entries: list[RecordedBias] = field(default_factory=list)
     normalise_calls: list[NormaliseCall] = field(default_factory=list)
-    network_splits_batch: bool = False  # some feature has a place only if the batch has one image: it loops over images
+    network_splits_batch: bool = False  # some feature has a place only for one image: the network takes batches apart
 
     def is_wanted(self, out: Tensor) -> bool:
         """Whether the bias of such an output is of any use: frequencies, for one, have no place."""
         return not self.only_spatial or (out.ndim > 1 and not out.is_complex())
 
-    def add(self, out: Tensor, value: Tensor, *, on_last_axis: bool = False, placed_as: Tensor | None = None) -> None:
+    def add(self, tensor: Tensor, bias: Tensor, *, on_last_axis: bool = False, placed_as: Tensor | None = None) -> None:
         """A bias that acts at a tensor of the graph: of its shape, or one number for each index of its second axis, or
         of its last. It lies in the image where that tensor does, or another, `placed_as`."""
-        if out.requires_grad and self.is_wanted(out):
-            edge = get_gradient_edge(out)
+        if tensor.requires_grad and self.is_wanted(tensor):
+            edge = get_gradient_edge(tensor)
             place_edge = edge if placed_as is None else get_gradient_edge(placed_as)
-            self.recorded.append(RecordedBias(edge, out.shape, value, -1 if on_last_axis else 1, place_edge))
+            self.entries.append(RecordedBias(edge, tensor.shape, bias, -1 if on_last_axis else 1, place_edge))
 
     def record_layer(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
         """Forward hook. Convolution, dense layer, BatchNorm: record the bias. `Normalise`: note the call."""
@@ -119,42 +117,42 @@ class RecordedBiases:
             input_tensor, value = leaf, leaf.detach() - self.normalise_calls[0].layer.mean
         else:
             input_tensor, value = leaf, leaf.detach()
-            shifts, self.recorded = self.recorded, []
+            shifts, self.entries = self.entries, []
             for call in self.normalise_calls:
                 self.add(call.out, call.layer.shift(call.input))
-            self.recorded += shifts
+            self.entries += shifts
         input_bias = Bias(value, 1, find_place(image_layout(leaf.shape), len(leaf)), True)
         layouts = self._layouts(leaf)
         biases = [(get_gradient_edge(input_tensor), input_bias)]
-        for recorded in self.recorded:
-            edge = recorded.place_edge
-            bias = self._place_bias(recorded, layouts.get((edge.node, edge.output_nr)))
+        for entry in self.entries:
+            edge = entry.place_edge
+            bias = self._place_bias(entry, layouts.get((edge.node, edge.output_nr)))
             if bias.place is not None or not self.only_spatial:
-                biases.append((recorded.edge, bias))
+                biases.append((entry.edge, bias))
         return biases
 
     def _layouts(self, leaf: Images) -> LayoutsByEdge:
         try:
-            return follow_layouts(leaf, [recorded.place_edge for recorded in self.recorded])
+            return follow_layouts(leaf, [entry.place_edge for entry in self.entries])
         except MissingAttributeError:  # this torch does not show its graph: what looks like a feature map is one
             return {
                 (edge.node, edge.output_nr): image_layout(shape)
-                for edge, shape, *_ in self.recorded
+                for edge, shape, *_ in self.entries
                 if len(shape) == 4 and shape[0] == self.image_count
             }
 
-    def _place_bias(self, recorded: RecordedBias, layout: Layout | None) -> Bias:
+    def _place_bias(self, entry: RecordedBias, layout: Layout | None) -> Bias:
         """The bias, with its place in the image."""
-        value, is_full_size = recorded.value, recorded.value.shape == recorded.shape
+        value, is_full_size = entry.value, entry.value.shape == entry.shape
         place = None if layout is None or value.is_complex() else find_place(layout, self.image_count)
         if layout is not None and place is None and self.image_count > 1:
             self.network_splits_batch |= find_place(layout, 1) is not None
-        axis_count = len(recorded.shape)
-        if place is not None and not is_full_size and not place.has_channels_on(recorded.axis % axis_count):
+        axis_count = len(entry.shape)
+        if place is not None and not is_full_size and not place.has_channels_on(entry.axis % axis_count):
             own_shape = [1] * axis_count  # a number for each row, column, token or head
-            own_shape[recorded.axis] = len(value)
-            value, is_full_size = value.view(own_shape).expand(recorded.shape), True
-        return Bias(value, recorded.axis, place, is_full_size)
+            own_shape[entry.axis] = len(value)
+            value, is_full_size = value.view(own_shape).expand(entry.shape), True
+        return Bias(value, entry.axis, place, is_full_size)
 
     def _begins_with_normalise(self, leaf: Images, output: Any) -> bool:
         first = self.normalise_calls[0].layer

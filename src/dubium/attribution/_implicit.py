@@ -170,12 +170,12 @@ class InputOutputTerms:
         self.ones = torch.ones_like(dependent[0]).requires_grad_() if len(dependent) == 1 else None
         # two copies: the function may overwrite the second, and the caller the original
         self.inputs = [value.clone() if self.ones is None else value.clone() * self.ones for value in dependent]
-        self.copies = [value.clone() for value in self.inputs]
-        self.versions = [value._version for value in self.copies]
+        self.passed_values = [value.clone() for value in self.inputs]
+        self.versions = [value._version for value in self.passed_values]
 
     def overwritten(self) -> list[int]:
         """Which of its inputs the function has overwritten."""
-        return [i for i, value in enumerate(self.copies) if value._version != self.versions[i]]
+        return [i for i, value in enumerate(self.passed_values) if value._version != self.versions[i]]
 
     def terms(self, out: Any) -> tuple[Any, list[tuple[Tensor, Tensor, Tensor]]]:
         """The output to go on with, and the tensors of the graph at which a bias acts.
@@ -245,7 +245,7 @@ class ImplicitBiases:
             self.pending[layer] = implicit_biases(call.flat_outputs, values) if dependent else []
         except NoForwardModeError:
             self.pending[layer] = both_ends = InputOutputTerms(dependent)
-            (layer._parameters, state, args, kwargs), _ = call.arguments(both_ends.copies)
+            (layer._parameters, state, args, kwargs), _ = call.arguments(both_ends.passed_values)
             vars(layer).update(state)
             return args, kwargs
         return None

@@ -72,7 +72,7 @@ def follow_layouts(leaf: Tensor, edges: Iterable[GradientEdge]) -> LayoutsByEdge
         for output_nr, shape in enumerate(node.shapes):
             layout = rule(NodeOutput(node, node.saved, output_nr, shape, known_inputs))
             if layout is not None and layout.axes:
-                layouts[node.node, output_nr] = layout
+                layouts[node.autograd_node, output_nr] = layout
     return layouts
 
 

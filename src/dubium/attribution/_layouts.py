@@ -20,7 +20,7 @@ class Part(NamedTuple):
     along: str  # one of the words above
     size: int
     step: int = 1  # how many lines lie between two indices
-    line_count: int = 0  # of all parts that run along the same
+    feature_lines: int = 0  # how many lines the feature has in this direction, over all its parts
     is_flipped: bool = False  # its first index is the last line
     first_line: float = 0  # of the image, at this resolution; below 0 where lines were padded
     image_lines: float = 0  # how many the image has at this resolution
@@ -64,8 +64,8 @@ class Layout(NamedTuple):
     def resize_axis(self, index: int, size: int) -> "Layout":
         """The layout after a convolution, pooling or interpolation has made an axis longer or shorter.
 
-        An axis that ran along the whole image is taken to do so still; so is one with as many padded lines as the
-        operation needs beyond its own.
+        An axis that ran along the whole image is taken to do so still; so is a padded one, if the operation's window
+        takes up at least as many lines as were padded.
         """
         part = self.axes[index][0]
         if axis_size(self.axes[index]) == size:
@@ -76,7 +76,7 @@ class Layout(NamedTuple):
         reach = max(
             0, part.size - 1 - (size - 1) * stride
         )  # how many lines beyond its first a window has, or a few more
-        padded = -part.first_line, part.first_line + part.line_count - part.image_lines
+        padded = -part.first_line, part.first_line + part.feature_lines - part.image_lines
         if min(padded) >= 0 and sum(padded) <= reach * part.step:
             return self.replace_axis(index, (whole_part(part.along, size)._replace(is_flipped=part.is_flipped),))
         first, lines = part.first_line / part.step, part.image_lines / part.step
@@ -84,10 +84,10 @@ class Layout(NamedTuple):
             first, lines = (first + (reach - stride + 1) / 2) / stride, lines / stride
         else:
             first, lines = first * size / part.size, lines * size / part.size
-        part = part._replace(size=size, step=1, line_count=size, first_line=first, image_lines=lines)
+        part = part._replace(size=size, step=1, feature_lines=size, first_line=first, image_lines=lines)
         return self.replace_axis(index, (part,))
 
-    def crop_axis(self, index: int, start: int, size: int) -> "Layout":
+    def cut_or_pad_axis(self, index: int, start: int, size: int) -> "Layout":
         """The layout of a slice, or of a padded feature: then `start` is below 0."""
         axis = self.axes[index]
         part = axis[0]
@@ -98,7 +98,7 @@ class Layout(NamedTuple):
         if not self.has_all_lines(index) or part.step != 1:
             return self.forget_axis(index, size)
         first = part.first_line + (part.size - start - size if part.is_flipped else start)
-        return self.replace_axis(index, (part._replace(size=size, line_count=size, first_line=first),))
+        return self.replace_axis(index, (part._replace(size=size, feature_lines=size, first_line=first),))
 
     def mix_axis(self, index: int, size: int) -> "Layout":
         """The layout after a dense layer has mixed an axis.
@@ -112,7 +112,7 @@ class Layout(NamedTuple):
     def has_all_lines(self, index: int) -> bool:
         """Whether an axis runs along all rows, or all columns, and nothing else."""
         axis = self.axes[index]
-        is_whole = len(axis) == 1 and axis[0].size * axis[0].step == axis[0].line_count
+        is_whole = len(axis) == 1 and axis[0].size * axis[0].step == axis[0].feature_lines
         return is_whole and axis[0].along in (ROWS, COLUMNS) and self.has_all_of(axis)
 
     def has_all_of(self, axis: Axis) -> bool:
@@ -146,7 +146,7 @@ def image_layout(shape: Sequence[int]) -> Layout:
 
 
 def whole_part(along: str, size: int) -> Part:
-    return Part(along, size, line_count=size, image_lines=size)
+    return Part(along, size, feature_lines=size, image_lines=size)
 
 
 def unplaced_axis(size: int) -> Axis:

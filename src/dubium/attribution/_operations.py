@@ -90,7 +90,9 @@ class OperationRecorder(TorchFunctionMode):
             return function(*args, **kwargs)
         in_place = works_in_place(name, kwargs)
         before = [value.detach().clone() for value in dependent] if in_place else dependent
-        args_before = [copy_constant(args[0]), *args[1:]] if in_place and args else args  # it is called once more
+        args_before = (
+            [copy_constant(args[0]), *args[1:]] if in_place and args else args
+        )  # the function is called again, on these, to find its bias
         out = function(*args, **kwargs)
         out = out if in_place else separate_outputs(out)
         result = args[0] if out is None else out  # `x[i] = y` gives nothing, and changes its first input
@@ -112,11 +114,11 @@ class OperationRecorder(TorchFunctionMode):
     def record_both_ends(self, call: DependentCall, dependent: Sequence[Tensor]) -> Any:
         """Call a function that has no forward mode, and record the bias terms at its inputs and outputs."""
         both_ends = InputOutputTerms(dependent)
-        out, terms = both_ends.terms(call.output(both_ends.copies))
+        out, terms = both_ends.terms(call.output(both_ends.passed_values))
         for value, bias, placed_as in terms:
             self.record(value, bias, placed_as=placed_as)
         for i in both_ends.overwritten():
-            dependent[i].copy_(both_ends.copies[i])
+            dependent[i].copy_(both_ends.passed_values[i])
         return out
 
     def record_hidden(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

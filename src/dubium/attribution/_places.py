@@ -63,7 +63,9 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
         return None
     if not all(covers_all_lines(each) for each in (images, rows, columns) if each):
         return None
-    if not all(part.first_line < part.image_lines and part.first_line + part.line_count > 0 for part in rows + columns):
+    if not all(
+        part.first_line < part.image_lines and part.first_line + part.feature_lines > 0 for part in rows + columns
+    ):
         return None  # nothing but padded lines
     if all(part.size == 1 for part in (*rows, *columns)) and len(layout.axes) < 4:
         return None  # pooled features (B, C) have no place; a map of one pixel has
@@ -82,15 +84,15 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
 
 
 def covers_all_lines(parts: Sequence[Part]) -> bool:
-    """Whether parts, the coarsest first, cover all lines of their axis: each one's step is the size of all finer ones.
+    """Whether parts, the coarsest first, cover all lines: the step of each is the product of all finer sizes.
 
     The finest part may have been pooled away.
     """
     steps = [part.step for part in parts]
-    return [parts[0].line_count, *steps] == [part.size * part.step for part in parts] + steps[-1:]
+    return [parts[0].feature_lines, *steps] == [part.size * part.step for part in parts] + steps[-1:]
 
 
 def missing_lines(finest: Part) -> tuple[int, int]:
     """How many lines of the image are missing before and after; below 0 where some were padded."""
-    after = finest.image_lines - finest.first_line - finest.line_count
+    after = finest.image_lines - finest.first_line - finest.feature_lines
     return round(finest.first_line / finest.step), round(after / finest.step)

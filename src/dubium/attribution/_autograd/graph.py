@@ -60,7 +60,7 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
 class FeatureNode(NamedTuple):
     """A node on the way from the images to a feature, with what it did to axes."""
 
-    node: Node
+    autograd_node: Node
     name: str  # of its operation
     shapes: list[tuple[int, ...]]  # of its outputs
     edges: list[Edge]  # to the inputs that depend on something with a gradient
@@ -102,7 +102,7 @@ def graph_nodes(node: Node, stop_at: Collection[Node] = ()) -> set[Node]:
 
 
 def last_operation(output: Tensor, skip: Collection[str]) -> str:
-    """The name of the last node behind the output's last column that is not in `skip`; "" if there is none."""
+    """The operation that made the output's last column, those in `skip` passed over; "" if there is none."""
     node: Node | None = output.grad_fn
     while node is not None and node.name() in skip:
         node = next_edges(node)[-1][0]

@@ -73,7 +73,7 @@ def dense_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     weights = [node.saved["mat2"].mH for node in nodes]
     if len(weights) == 1:
         return lambda gradient: [gradient @ weights[0]]
-    # rows are few, and MKL gives few rows to one thread: halves of the weights are work for two
+    # with few rows MKL uses one thread; as two half products it uses two
     halves = [weight.unflatten(1, (math.gcd(weight.shape[1], 2), -1)).movedim(1, 0) for weight in weights]
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
