@@ -41,7 +41,7 @@ class Awkward(nn.Module):
 
 def position_axes(place):
     """The axes of a feature that run along rows or columns."""
-    return tuple(sorted({place.axis_numbers[part] for parts in place.order[1:3] for part in parts}))
+    return tuple(sorted({place.part_axes[part] for parts in place.order[1:3] for part in parts}))
 
 
 def token_grid(place):

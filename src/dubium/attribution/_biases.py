@@ -31,7 +31,7 @@ from dubium.posteriors.mc_dropout import FixedDropout
 from dubium.posteriors.stack import Stack
 from dubium.types import Images
 
-KNOWN_BIAS_LAYERS = (*LINEAR_LAYERS, _BatchNorm)
+PARAMETER_BIAS_LAYERS = (*LINEAR_LAYERS, _BatchNorm)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class RecordedBiases:
         if begins_with_normalise and len(self.normalise_calls) == 1:
             input_tensor, value = self.normalise_calls[0].out, self.normalise_calls[0].out.detach()
         elif begins_with_normalise:
-            # of several networks: gradients meet at the image, where the factor 1 / std is in them already
+            # of several networks: their gradients are added at the image, and contain the factor 1 / std there
             input_tensor, value = leaf, leaf.detach() - self.normalise_calls[0].layer.mean
         else:
             input_tensor, value = leaf, leaf.detach()
@@ -165,7 +165,7 @@ class RecordedBiases:
 
 @contextmanager
 def record_biases(network: nn.Module, image_count: int, *, only_spatial: bool) -> Iterator[RecordedBiases]:
-    """Within the block, a forward pass of the network records each bias with the place of its gradient.
+    """Within the block, a forward pass of the network records each bias with the edge of the graph where it acts.
 
     Layers whose function is known, and innermost modules of any kind, have one bias each. What happens outside of them
     is recorded operation by operation.
@@ -192,11 +192,11 @@ def hook_layers(
     implicit = ImplicitBiases(recorded)
 
     def only_layers(hook: Callable[..., Any]) -> Callable[..., Any]:
-        """The hook, for these layers alone: a deepcopy of a layer that a user's forward makes has its hooks, too."""
+        """The hook, for these layers alone: a user's forward may deepcopy a layer, and the copy has its hooks, too."""
         return lambda layer, *given: hook(layer, *given) if layer in layers else None
 
     for layer, has_known_bias in layers.items():
-        has_no_bias = has_known_bias and not isinstance(layer, (*KNOWN_BIAS_LAYERS, Normalise))
+        has_no_bias = has_known_bias and not isinstance(layer, (*PARAMETER_BIAS_LAYERS, Normalise))
         if has_no_bias and (operations is None or type(layer) in ELEMENTWISE_LAYERS):
             continue
         if operations is not None:
@@ -227,12 +227,12 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
         has_operations = has_operations or bool(module._forward_hooks or module._forward_pre_hooks)  # a user's
         # a forward that was put into the module is not that of its class; mypy does not see that classes are hashable
         base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
-        is_channel_layer = base is not None and issubclass(base, KNOWN_BIAS_LAYERS)
-        children = [] if is_channel_layer else [child for child in module._modules.values() if child is not None]
+        has_parameter_bias = base is not None and issubclass(base, PARAMETER_BIAS_LAYERS)
+        children = [] if has_parameter_bias else [child for child in module._modules.values() if child is not None]
         if not children and (module not in never_layers or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
             is_ours = type(module) in (Normalise, FixedDropout)  # the latter has another mask at each call
-            layers[module] = is_channel_layer or is_homogeneous or is_ours
+            layers[module] = has_parameter_bias or is_homogeneous or is_ours
         else:
             has_operations = has_operations or base is not nn.Sequential
         fresh = [child for child in children if child not in seen]

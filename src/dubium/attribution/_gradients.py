@@ -94,7 +94,7 @@ class DifferentGraphsError(ValueError):
 
 
 class Backward:
-    """Gradients of several networks' outputs, (T, S, *shape) each, at the places `wanted` in their graphs.
+    """Gradients of several networks' outputs, (T, S, *shape) each, at the edges `wanted` of their graphs.
 
     The networks are of one architecture, and their graphs are walked together. Each gradient is handed to its
     `reductions` function while it is at hand, so that none has to be kept.
@@ -111,9 +111,9 @@ class Backward:
                 signatures.add(graph_signature(graphs[-1], edges))
         if len(signatures) > 1:
             raise DifferentGraphsError
-        self.output_edge, self.wanted, self.reductions = get_gradient_edge(outputs[0]), wanted[0], reductions
+        self.output_edge, self.wanted_edges, self.reductions = get_gradient_edge(outputs[0]), wanted[0], reductions
         self.wanted_at: dict[Node, list[int]] = defaultdict(list)
-        for index, edge in enumerate(self.wanted):
+        for index, edge in enumerate(self.wanted_edges):
             self.wanted_at[edge.node].append(index)
         self.steps: list[tuple[Sequence[BackwardNode], list[OutputInfo], GradientRule | None]] = []
         for nodes in zip(*graphs, strict=True):  # the same node in the graph of each network
@@ -131,7 +131,7 @@ class Backward:
 
     @torch.no_grad()
     def __call__(self, cotangents: Tensor) -> list[Tensor]:
-        """The reduced gradients at all places, from cotangents (T, S, *shape of the output)."""
+        """The reduced gradients at all wanted edges, from cotangents (T, S, *shape of the output)."""
         gradients_by_node: dict[Node, Gradients] = defaultdict(dict)
         gradients_by_node[self.output_edge.node][self.output_edge.output_nr] = cotangents
         reduced: dict[int, Tensor] = {}
@@ -140,7 +140,7 @@ class Backward:
                 autograd_node, edges = nodes[0].autograd_node, nodes[0].edges
                 gradients = gradients_by_node.pop(autograd_node)
                 for index in self.wanted_at.get(autograd_node, ()):
-                    output_nr = self.wanted[index].output_nr
+                    output_nr = self.wanted_edges[index].output_nr
                     if output_nr in gradients:
                         reduced[index] = self.reductions[index](gradients[output_nr])
                 if not edges:
@@ -154,10 +154,10 @@ class Backward:
                     gradient = gradient.to(info.dtype)
                     is_first = output_nr not in at_outputs
                     at_outputs[output_nr] = gradient if is_first else at_outputs[output_nr] + gradient
-        for index, edge in enumerate(self.wanted):
+        for index, edge in enumerate(self.wanted_edges):
             if index not in reduced:  # no way leads there
                 reduced[index] = self.reductions[index](zeros_at(edge, *cotangents.shape[:2]))
-        return [reduced[index] for index in range(len(self.wanted))]
+        return [reduced[index] for index in range(len(self.wanted_edges))]
 
 
 def sum_to_shape(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:

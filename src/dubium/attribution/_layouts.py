@@ -35,7 +35,7 @@ class Layout(NamedTuple):
     """What each axis of a feature runs along."""
 
     axes: tuple[Axis, ...]
-    row_roll: int = 0  # a map of the feature, rolled by so many rows and columns, lies as the image does
+    row_roll: int = 0  # by how many rows and columns a map of the feature must be rolled to lie as the image does
     column_roll: int = 0
 
     def permute(self, order: Sequence[int]) -> "Layout":
@@ -70,7 +70,7 @@ class Layout(NamedTuple):
         part = self.axes[index][0]
         if axis_size(self.axes[index]) == size:
             return self
-        if not self.has_all_lines(index) or self.roll_along(part.along):
+        if not self.has_all_feature_lines(index) or self.roll_along(part.along):
             return self.forget_axis(index, size)
         stride = max(1, part.size // size)
         reach = max(
@@ -95,7 +95,7 @@ class Layout(NamedTuple):
             return self
         if len(axis) == 1 and part.along == TOKENS and start <= part.skipped:
             return self.replace_axis(index, token_axis(part.token_parts, part.skipped - start, size))
-        if not self.has_all_lines(index) or part.step != 1:
+        if not self.has_all_feature_lines(index) or part.step != 1:
             return self.forget_axis(index, size)
         first = part.first_line + (part.size - start - size if part.is_flipped else start)
         return self.replace_axis(index, (part._replace(size=size, feature_lines=size, first_line=first),))
@@ -109,8 +109,8 @@ class Layout(NamedTuple):
         is_kept = axis_size(axis) == size and (is_unplaced(axis) or self.has_all_of(axis))
         return self if is_kept else self.forget_axis(index, size)
 
-    def has_all_lines(self, index: int) -> bool:
-        """Whether an axis runs along all rows, or all columns, and nothing else."""
+    def has_all_feature_lines(self, index: int) -> bool:
+        """Whether an axis runs along all rows, or all columns, of the feature (not of the image), and nothing else."""
         axis = self.axes[index]
         is_whole = len(axis) == 1 and axis[0].size * axis[0].step == axis[0].feature_lines
         return is_whole and axis[0].along in (ROWS, COLUMNS) and self.has_all_of(axis)

@@ -21,11 +21,11 @@ class Place(NamedTuple):
     order: tuple[tuple[int, ...], ...]  # which parts are images, rows, columns and channels, the slowest first
     border: tuple[int, int, int, int]  # zeros left, right, above and below: lines of the image that were cut off
     rolls: tuple[int, int]
-    axis_numbers: tuple[int, ...]  # of each part, the feature's own axis that it is a part of
+    part_axes: tuple[int, ...]  # of each part, the feature's own axis that it is a part of
 
     def has_channels_on(self, axis: int) -> bool:
         """Whether all channels are on this axis of the feature, and nothing else is."""
-        return all((n in self.order[3]) == (number == axis) for n, number in enumerate(self.axis_numbers))
+        return all((n in self.order[3]) == (number == axis) for n, number in enumerate(self.part_axes))
 
     def to_maps(self, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
         """A gradient (t, S, *shape) as maps; tokens and padded lines, which have no place, are left out."""
@@ -52,7 +52,7 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
     index the values that the matrix weights.
     """
     parts, placed_parts = layout.parts(), layout.placed_parts()
-    axis_numbers = [n for n, axis in enumerate(layout.axes) for part in axis for _ in part.token_parts or (part,)]
+    part_axes = [n for n, axis in enumerate(layout.axes) for part in axis for _ in part.token_parts or (part,)]
     by_step: dict[str, dict[int, int]] = {IMAGES: {}, ROWS: {}, COLUMNS: {}}  # numbers of parts
     for number, part in enumerate(placed_parts):
         if part.along in by_step:
@@ -61,7 +61,7 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
     images, rows, columns = [[placed_parts[number] for number in numbers] for numbers in order]
     if math.prod([part.size for part in images]) != image_count or not (rows and columns):
         return None
-    if not all(covers_all_lines(each) for each in (images, rows, columns) if each):
+    if not all(covers_all_feature_lines(each) for each in (images, rows, columns) if each):
         return None
     if not all(
         part.first_line < part.image_lines and part.first_line + part.feature_lines > 0 for part in rows + columns
@@ -79,14 +79,14 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
         order=tuple([tuple(numbers) for numbers in order]),
         border=(*missing_lines(columns[-1]), *missing_lines(rows[-1])),
         rolls=(layout.row_roll, layout.column_roll),
-        axis_numbers=tuple(axis_numbers),
+        part_axes=tuple(part_axes),
     )
 
 
-def covers_all_lines(parts: Sequence[Part]) -> bool:
-    """Whether parts, the coarsest first, cover all lines: the step of each is the product of all finer sizes.
+def covers_all_feature_lines(parts: Sequence[Part]) -> bool:
+    """Whether parts, the coarsest first, cover all lines of the feature, with no step between them that is not filled.
 
-    The finest part may have been pooled away.
+    Finer parts than these may have been pooled away.
     """
     steps = [part.step for part in parts]
     return [parts[0].feature_lines, *steps] == [part.size * part.step for part in parts] + steps[-1:]

@@ -24,7 +24,7 @@ class AutogradBackward:
         self.outputs, self.wanted, self.reductions = outputs, wanted, reductions
 
     def __call__(self, cotangents: Tensor) -> list[Tensor]:
-        """The reduced gradients at all places, from cotangents (T, S, *shape of the output)."""
+        """The reduced gradients at all edges, from cotangents (T, S, *shape of the output)."""
         rows = [
             [
                 autograd_row(output, edges, cotangent)
@@ -33,20 +33,20 @@ class AutogradBackward:
             for by_network in cotangents
         ]
         return [
-            reduce(torch.stack([torch.stack([network[place] for network in row]) for row in rows]))
-            for place, reduce in enumerate(self.reductions)
+            reduce(torch.stack([torch.stack([network[index] for network in row]) for row in rows]))
+            for index, reduce in enumerate(self.reductions)
         ]
 
 
 def grad_or_refuse(
-    output: Tensor, places: Sequence[Any], cotangent: Tensor, owner: str = "the networks", **options: bool
+    output: Tensor, edges: Sequence[Any], cotangent: Tensor, owner: str = "the networks", **options: bool
 ) -> tuple[Any, ...]:
     """`torch.autograd.grad` at leaves or edges, with None where no way leads if `allow_unused`.
 
     An error says whose operation cannot be differentiated: the `owner`'s.
     """
     try:
-        return torch.autograd.grad(output, places, cotangent, **options)
+        return torch.autograd.grad(output, edges, cotangent, **options)
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:

@@ -42,7 +42,7 @@ def inputs_first(
 
 def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
     """The nodes between the root and those wanted, each before the nodes that it leads to."""
-    output_shapes(root)  # what torch shows of one node, it shows of all
+    output_shapes(root)  # raises an error here if torch does not show its graph
     found: dict[Node | None, BackwardNode] = {}
     for node, next_nodes in inputs_first([root]):
         edges = [Edge(i, below, output) for i, (below, output) in enumerate(next_nodes) if below in found]
@@ -53,7 +53,7 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
         for made_by in backward_node.input_nodes:
             made_by.output_nodes.append(backward_node)
     for backward_node in found.values():
-        backward_node.is_fusable = len(backward_node.output_nodes) == 1 and backward_node.autograd_node not in wanted
+        backward_node.is_read_once = len(backward_node.output_nodes) == 1 and backward_node.autograd_node not in wanted
     return [*reversed(found.values())]
 
 
