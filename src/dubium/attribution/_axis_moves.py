@@ -141,8 +141,9 @@ def slice_axis(output: NodeOutput) -> Layout:
     start = max(0, start + size) if start < 0 else start
     every = output.saved["step"]
     spanned = min(size - start, output.shape[number] * every)
-    if start >= every or start + spanned < size or every == 1:
-        layout = layout.cut_or_pad_axis(number, start, spanned)  # but x[::n] is not: it covers all lines
+    covers_all = every > 1 and start < every and start + spanned == size  # x[::n]
+    if not covers_all:
+        layout = layout.cut_or_pad_axis(number, start, spanned)
     return layout.resize_axis(number, output.shape[number])
 
 

@@ -51,7 +51,7 @@ class RecordedBias(NamedTuple):
     shape: torch.Size  # of that tensor
     value: Tensor
     axis: int  # of the channels, if the bias has one number for each: the second or the last
-    place_edge: GradientEdge  # whose layout places the bias; not `edge` where that is of `InputOutputTerms.ones`
+    place_edge: GradientEdge  # whose layout places the bias: `edge`, unless that is a leaf that we added
 
 
 class NormaliseCall(NamedTuple):
@@ -73,7 +73,9 @@ class RecordedBiases:
     only_spatial: bool
     entries: list[RecordedBias] = field(default_factory=list)
     normalise_calls: list[NormaliseCall] = field(default_factory=list)
-    network_splits_batch: bool = False  # some feature has a place only for one image: the network takes batches apart
+    network_splits_batch: bool = (
+        False  # whether it takes batches apart: then some feature has a place only for one image
+    )
 
     def is_wanted(self, out: Tensor) -> bool:
         """Whether the bias of such an output is of any use: frequencies, for one, have no place."""
@@ -113,7 +115,7 @@ class RecordedBiases:
         if begins_with_normalise and len(self.normalise_calls) == 1:
             input_tensor, value = self.normalise_calls[0].out, self.normalise_calls[0].out.detach()
         elif begins_with_normalise:
-            # of several networks: their gradients are added at the image, and contain the factor 1 / std there
+            # of several networks: gradients are added at x itself, and contain 1 / std, so that the value is x - mean
             input_tensor, value = leaf, leaf.detach() - self.normalise_calls[0].layer.mean
         else:
             input_tensor, value = leaf, leaf.detach()

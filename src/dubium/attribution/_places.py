@@ -31,8 +31,9 @@ class Place(NamedTuple):
         """A gradient (t, S, *shape) as maps; tokens and padded lines, which have no place, are left out."""
         for axis, sizes in self.cuts:
             gradient = gradient.unflatten(2 + axis, sizes)
-        for axis, skipped, sizes in self.token_cuts:
-            gradient = gradient.narrow(2 + axis, skipped, math.prod(sizes)).unflatten(2 + axis, sizes)
+        for part_number, skipped, sizes in self.token_cuts:
+            tokens = gradient.narrow(2 + part_number, skipped, math.prod(sizes))
+            gradient = tokens.unflatten(2 + part_number, sizes)
         if self.flipped:
             gradient = gradient.flip([2 + axis for axis in self.flipped])
         images, rows, columns, others = [[2 + axis for axis in axes] for axes in self.order]
@@ -84,9 +85,9 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
 
 
 def covers_all_feature_lines(parts: Sequence[Part]) -> bool:
-    """Whether parts, the coarsest first, cover all lines of the feature, with no step between them that is not filled.
+    """Whether parts, the coarsest first, cover all lines of the feature, so that no part between them is missing.
 
-    Finer parts than these may have been pooled away.
+    Finer ones may have been pooled away.
     """
     steps = [part.step for part in parts]
     return [parts[0].feature_lines, *steps] == [part.size * part.step for part in parts] + steps[-1:]

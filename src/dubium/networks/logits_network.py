@@ -70,7 +70,7 @@ class FirstPassChecks:
     checked: set[int] = field(default_factory=set)  # indices of networks that have had theirs
     returns_logits: set[int] = field(default_factory=set)  # indices of networks whose output is the logits already
     structures: set[tuple[object, ...]] = field(default_factory=set)  # module classes of networks that were compared
-    # names of autograd's nodes, by the network's index: of the first network of each structure, if it has custom code
+    # names of the graph's nodes by a network's index: of the first network of each structure that has custom code
     node_names_to_measure: dict[int, set[str]] = field(default_factory=dict)
 
 

@@ -53,7 +53,7 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
         for made_by in backward_node.input_nodes:
             made_by.output_nodes.append(backward_node)
     for backward_node in found.values():
-        backward_node.is_read_once = len(backward_node.output_nodes) == 1 and backward_node.autograd_node not in wanted
+        backward_node.has_one_use = len(backward_node.output_nodes) == 1 and backward_node.autograd_node not in wanted
     return [*reversed(found.values())]
 
 

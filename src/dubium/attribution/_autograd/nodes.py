@@ -207,7 +207,7 @@ class BackwardNode:
     is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
     output_nodes: list["BackwardNode"] = field(default_factory=list)  # that used its output in the forward pass
     input_nodes: list["BackwardNode"] = field(default_factory=list)  # that made its inputs there, one for each edge
-    is_read_once: bool = False  # one output node, and no gradient is wanted here: rules may be fused across it
+    has_one_use: bool = False  # one output node, and no gradient is wanted here: rules may be fused across it
     # set by the rule factory of its output node, which runs before that of this one:
     is_fused: bool = False  # the output node's rule does the work of this one too
     may_overwrite: bool = False  # the gradient that the output node's rule gives is a new tensor, read nowhere else

@@ -139,7 +139,7 @@ def max_pooling_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     features = stack_or_unsqueeze([node.saved["self"] for node in nodes], 0)
     max_indices = stack_or_unsqueeze([node.saved["result1"] for node in nodes], 0).flatten(3)
     values = features.flatten(3)
-    made_by.is_fused = made_by.name == RELU and made_by.is_read_once
+    made_by.is_fused = made_by.name == RELU and made_by.has_one_use
     passes_relu = (values.gather(3, max_indices) > 0).to(values.dtype) if made_by.is_fused else values.new_ones(())
     is_maximum = torch.zeros_like(values).scatter_(3, max_indices, passes_relu.expand_as(max_indices)).view_as(features)
     size, shape = kernel[0], features.shape[1:]
@@ -188,7 +188,7 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     one_channel = node.saved["weight"].shape[1] == groups == 1
     norms = [node.folded_norm for node in nodes]
     slopes = [None if norm is None else batch_norm_slope(norm)[:, None, None, None] for norm in norms]
-    node.input_nodes[0].may_overwrite = node.input_nodes[0].is_read_once
+    node.input_nodes[0].may_overwrite = node.input_nodes[0].has_one_use
     weights_and_slopes = list(zip([node.saved["weight"] for node in nodes], slopes, strict=True))
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
@@ -244,7 +244,7 @@ def batch_norm_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     node = nodes[0]
     if node.saved["training"] or node.input_numbers != [0]:
         return None
-    if node.input_nodes[0].is_read_once and is_image_convolution(node.input_nodes[0]):
+    if node.input_nodes[0].has_one_use and is_image_convolution(node.input_nodes[0]):
         for norm in nodes:
             norm.input_nodes[0].folded_norm = norm
         return lambda gradient: [gradient]
