@@ -1,28 +1,20 @@
-"""What operations that move, cut, join or choose along axes do to the layout of a feature."""
+"""What operations that move, cut or pad along axes do to the layout of a feature."""
 
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
-
 from dubium.attribution._autograd.graph import FeatureNode
-from dubium.attribution._autograd.nodes import call_backward, signed_number
+from dubium.attribution._autograd.nodes import signed_number
 from dubium.attribution._layouts import (
     COLUMNS,
     FREQUENCIES,
     ROWS,
-    TOKENS,
     Layout,
     axis_size,
-    is_unplaced,
     reshape_layout,
-    token_axis,
     unplaced_axis,
 )
-
-LARGEST_COUNT = 2**24
-"""Up to which float32 can count."""
 
 
 class KnownInput(NamedTuple):
@@ -184,84 +176,6 @@ def repeat_axes(output: NodeOutput) -> Layout:
 def keep_or_forget(layout: Layout, number: int, size: int) -> Layout:
     """The layout if the axis still has its size; otherwise with an axis that has no place."""
     return layout if axis_size(layout.axes[number]) == size else layout.forget_axis(number, size)
-
-
-def concatenate_axes(output: NodeOutput) -> Layout | None:
-    """Concatenation along channels, of lines or tokens with others that have no place, or of equal features."""
-    number, size = output.axis_number("dim"), output.shape[output.axis_number("dim")]
-    placed = [each for each in output.known_inputs if not is_unplaced(each.layout.axes[number])]
-    layouts = {each.layout for each in placed}
-    if not placed:
-        others = {each.layout.replace_axis(number) for each in output.known_inputs}
-        return output.input_layout.forget_axis(number, size) if len(others) == 1 else None
-    layout = placed[0].layout
-    axis = layout.axes[number]
-    if len(placed) > 1:
-        is_repeated = len(layouts) == 1 and axis_size(axis) * len(placed) == size
-        return layout.replace_axis(number, (*unplaced_axis(len(placed)), *axis)) if is_repeated else None
-    starts = find_starts(output, placed[0])
-    if starts is None:
-        return None
-    skipped = starts[number]
-    if layout.has_all_feature_lines(number):
-        return layout.cut_or_pad_axis(number, -skipped, size)
-    is_tokens = axis[0].along == TOKENS
-    token_parts, skipped = (axis[0].token_parts, skipped + axis[0].skipped) if is_tokens else (axis, skipped)
-    return layout.replace_axis(number, token_axis(token_parts, skipped, size))
-
-
-def find_starts(output: NodeOutput, placed: KnownInput) -> list[int] | None:
-    """Where, on each axis of the output, the numbers of an input begin that were copied there as a block.
-
-    The node's backward says so: given the index of each of the output's numbers, it returns, for each of the input's,
-    the index at which it ended up.
-    """
-    count = math.prod(output.shape)
-    if count > LARGEST_COUNT or 0 in placed.shape:
-        return None
-    indices = call_backward(output.node.autograd_node, torch.arange(count).view(output.shape))[placed.input_nr]
-    if indices is None or tuple(indices.shape) != placed.shape:
-        return None
-    corners = [torch.unravel_index(indices.flatten()[n].long(), output.shape) for n in (0, -1)]
-    first, last = [[int(number) for number in corner] for corner in corners]
-    is_block = [end - start + 1 for start, end in zip(first, last, strict=True)] == [*placed.shape]
-    return first if is_block else None
-
-
-def assign_part(output: NodeOutput) -> Layout | None:
-    """An assignment to a part of a feature, which moves nothing else; or of a feature to a part of a constant."""
-    known = output.known_inputs[0]
-    if known.shape == output.shape:
-        return known.layout
-    if len(known.shape) != len(output.shape) or len(output.known_inputs) > 1:
-        return None
-    starts, layout = find_starts(output, known), known.layout
-    for number, start in enumerate(starts or ()):
-        layout = layout.cut_or_pad_axis(number, -start, output.shape[number])
-    return None if starts is None else layout
-
-
-def stack_axes(output: NodeOutput) -> Layout | None:
-    number = signed_number(output.saved["dim"]) % len(output.shape)
-    axes = (*output.input_layout.axes[:number], unplaced_axis(output.shape[number]), *output.input_layout.axes[number:])
-    return output.input_layout._replace(axes=axes) if len({each.layout for each in output.known_inputs}) == 1 else None
-
-
-def choose_indices(output: NodeOutput) -> Layout | None:
-    """What was chosen or put in another order: where it comes from is not followed."""
-    layout = output.input_layout
-    if len(output.shape) != len(layout.axes):
-        return None
-    chosen = [number for number, index in enumerate(output.saved.get("indices", ())) if index is not None]
-    for number in chosen or output.axis_numbers("dim"):
-        layout = layout.forget_axis(number, output.shape[number])
-    return layout if tuple(map(axis_size, layout.axes)) == output.shape else None
-
-
-def write_indices(output: NodeOutput) -> Layout | None:
-    """Numbers that are written by indices: if they are constants, the others stay where they are."""
-    is_constant = len(output.node.edges) == 1 and output.known_inputs[0].input_nr == 0
-    return output.input_layout if is_constant and output.known_inputs[0].shape == output.shape else None
 
 
 def forget_axes(output: NodeOutput) -> None:

@@ -11,13 +11,17 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from dubium.attribution._autograd.graph import nodes_after
 from dubium.attribution._autograd.nodes import Node
+from dubium.attribution._axis_joins import (
+    assign_part,
+    choose_indices,
+    concatenate_axes,
+    stack_axes,
+    write_indices,
+)
 from dubium.attribution._axis_moves import (
     KnownInput,
     LayoutRule,
     NodeOutput,
-    assign_part,
-    choose_indices,
-    concatenate_axes,
     flip_axes,
     forget_axes,
     keep_or_forget,
@@ -33,11 +37,9 @@ from dubium.attribution._axis_moves import (
     rotate_axes,
     slice_axis,
     split_axis,
-    stack_axes,
     transform_axes,
     transpose_axes,
     unfold_axis,
-    write_indices,
 )
 from dubium.attribution._layouts import (
     COLUMNS,
