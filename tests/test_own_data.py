@@ -251,4 +251,4 @@ def test_empty_masks_are_named(networks, x):
         dubium.evaluate(networks, x, ["grad"], "masks", scale="smoke", masks=masks)
     masks[1:3] = 1
     notes = dubium.evaluate(networks, x, ["grad"], "masks", scale="smoke", masks=masks)["notes"]
-    assert "2 images with an empty mask are left out: index 0, 3." in notes
+    assert "2 images with an empty mask are left out: index 0, 3" in notes

@@ -52,7 +52,8 @@ def evaluate_masks(evaluation: Evaluation, options: MaskOptions) -> dict[str, An
     store = ShardStore.open(evaluation.out, settings)
     kept = masks.flatten(1).any(1).numpy()
     empty = np.flatnonzero(~kept).tolist()
-    notes = [f"{len(empty)} images with an empty mask are left out: index {list_some(empty)}."] if empty else []
+    listed = list_some(empty)
+    notes = [f"{len(empty)} images with an empty mask are left out: index {listed}"] if empty else []
     notes += few_images_notes(evaluation, evaluation.data) + skipped_notes(evaluation.data)
     measurements: dict[str, dict[str, Measurement]] = {}
     for label, maps in compute_maps(evaluation, store, evaluation.data.batch(slice(None))).items():
