@@ -252,3 +252,29 @@ def test_empty_masks_are_named(networks, x):
     masks[1:3] = 1
     notes = dubium.evaluate(networks, x, ["grad"], "masks", scale="smoke", masks=masks)["notes"]
     assert "2 images with an empty mask are left out: index 0, 3" in notes
+
+
+def test_images_that_are_standardised_already_are_warned_of(networks, x):
+    standardising = [dubium.models.Normalized(network, 0.5, 0.25) for network in networks]
+    with pytest.warns(DubiumWarning, match=r"values down to -2, and the networks standardise them by a mean and a std"):
+        dubium.explain(standardising, (x.round() - 0.5) / 0.25, method="grad")
+    dubium.explain(standardising, x, method="grad")
+    dubium.explain(networks, (x - 0.5) / 0.25, method="grad")
+
+
+def test_a_posterior_behind_a_list_is_told_to_go_before_the_options(here):
+    for words in (("--images", "photos", OWN), ("--mean", ".5", "--std", ".5", OWN)):
+        found = say("explain", "--input-shape", "3,8,8", *words, code=2)
+        assert (
+            "before the options: a word behind --images, --weights, --mean or --std is taken as one of theirs." in found
+        )
+
+
+def test_options_of_explained_images_are_refused_for_evaluations(here):
+    say("evaluate", "blurring", OWN, "--dataset", "pets", "--input-shape", "3,8,8", "--methods", "grad", "--scale", "smoke",
+        "--images", 2, "--step", 10, "--out", "ev")  # fmt: skip
+    for words in (("--beside", "nowhere"), ("--smooth", 2), ("--png",), ("--gallery", 3)):
+        assert f"{words[0]} is for a folder of explained images, and ev is an evaluation." in say(
+            "report", "ev", *words, code=2
+        )
+    say("report", "ev", "--title", "Mine")

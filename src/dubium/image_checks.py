@@ -8,8 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from dubium.checks import count_text, list_some
+from dubium.checks import count_text, list_some, warn_user
 from dubium.errors import ImagesError, ImagesTypeError, OptionError
+
+STANDARDISED_BELOW = -0.5
+"""No image in [0, 1] has such a value, also if noise was added to it; nearly all standardised ones have."""
 
 
 def check_images(x: object) -> None:
@@ -87,6 +90,15 @@ def is_labelled_batch(x: Sequence[object]) -> bool:
         return False
     is_whole = not labels.is_floating_point() and not labels.is_complex()
     return images.ndim == 4 and images.is_floating_point() and labels.shape == images.shape[:1] and is_whole
+
+
+def warn_of_standardised_images(x: Tensor) -> None:
+    """Warn if images for networks that standardise them have values that no image in [0, 1] has."""
+    if x.numel() and x.min() < STANDARDISED_BELOW:
+        warn_user(
+            f"The images have values down to {x.min():.2g}, and the networks standardise them by a mean and a std: for the "
+            "second time, if that is done already. Give images from 0 to 1, or leave out the mean and std."
+        )
 
 
 def check_input_shape(shape: Sequence[int]) -> tuple[int, int, int]:

@@ -52,7 +52,10 @@ def posterior_settings(
     if run is None and factory is not None and ":" not in factory and Path(factory).is_dir():
         run, factory = factory, None  # a saved posterior is named so, too
     if run is None and factory is None:
-        raise OptionError(f"No posterior was named. Give a run's folder, `{DEMO}`, or module:factory@a.pt,b.pt.")
+        raise OptionError(
+            f"No posterior was named. Give a run's folder, `{DEMO}`, or module:factory@a.pt,b.pt, before the options: "
+            "a word behind --images, --weights, --mean or --std is taken as one of theirs."
+        )
     if run == DEMO and factory is not None:
         raise OptionError(f"`{DEMO}` brings its own networks. Leave out one of the two: it, or --posterior {factory}.")
     if run is not None and weights:

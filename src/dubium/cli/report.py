@@ -7,12 +7,15 @@ import typer
 
 from dubium.cli._options import Json
 from dubium.cli._tables import print_json, say_unfinished
+from dubium.errors import OptionError
 from dubium.folder_lock import own_folder
+
+GALLERY = 200
 
 
 def report(
     out: Annotated[Path, typer.Argument(help="A folder that dubium explain or dubium evaluate wrote.")],
-    gallery: Annotated[int, typer.Option(min=1, help="Images on the page.")] = 200,
+    gallery: Annotated[int, typer.Option(min=1, help="Images on the page.")] = GALLERY,
     png: Annotated[bool, typer.Option("--png", help="Also a PNG of each explained image.")] = False,
     title: Annotated[str | None, typer.Option(help="Of the page.")] = None,
     smooth: Annotated[float, typer.Option(min=0, help="Blur the maps in pictures by so many pixels; 1 or 2.")] = 0.0,
@@ -31,6 +34,12 @@ def report(
     from dubium.run.store import has_results
 
     if is_evaluation(out) or is_overview(out):
+        given = {"--gallery": gallery != GALLERY, "--png": png, "--smooth": smooth > 0, "--beside": beside is not None}
+        if useless := [name for name, is_given in given.items() if is_given]:
+            raise OptionError(
+                f"{' and '.join(useless)} is for a folder of explained images, and {out} is an evaluation. Leave it "
+                "out; --title is for both."
+            )
         write = write_evaluation_page if is_evaluation(out) else write_overview_pages
         with own_folder(out):
             page = write(out, title=title)

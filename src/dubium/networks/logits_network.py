@@ -15,7 +15,9 @@ from dubium.attribution._cut_gradients import CutWatch, warn_of_cut
 from dubium.attribution._measure import IS_MEASURING
 from dubium.attribution._passes import list_modules
 from dubium.errors import DubiumError
+from dubium.image_checks import warn_of_standardised_images
 from dubium.models import Normalized
+from dubium.models.normalized import Normalise
 from dubium.networks.class_choice import Pair, check_class_count, select_pair
 from dubium.networks.outputs import CONVERSIONS, SIGMOID, OutputChoice, take_network_logits
 from dubium.networks.refusals import (
@@ -155,6 +157,8 @@ class LogitsNetwork(nn.Module):
         modules = list_modules(self.network)
         custom_modules = [module for module in modules if not type(module).__module__.startswith("torch.nn.")]
         has_custom_code = bool(custom_modules) or self.has_hooks or any("forward" in vars(module) for module in modules)
+        if self.index == 0 and any(type(module) is Normalise for module in modules):
+            warn_of_standardised_images(images)
         structure = (
             has_custom_code,
             *map(type, modules),
