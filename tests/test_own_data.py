@@ -255,7 +255,7 @@ def test_empty_masks_are_named(networks, x):
 
 
 def test_images_that_are_standardised_already_are_warned_of(networks, x):
-    standardising = [dubium.models.Normalized(network, 0.5, 0.25) for network in networks]
+    standardising = [dubium.models.Normalized(network, 0.5, 0.25).eval() for network in networks]
     with pytest.warns(DubiumWarning, match=r"values down to -2, and the networks standardise them by a mean and a std"):
         dubium.explain(standardising, (x.round() - 0.5) / 0.25, method="grad")
     dubium.explain(standardising, x, method="grad")
@@ -274,7 +274,6 @@ def test_options_of_explained_images_are_refused_for_evaluations(here):
     say("evaluate", "blurring", OWN, "--dataset", "pets", "--input-shape", "3,8,8", "--methods", "grad", "--scale", "smoke",
         "--images", 2, "--step", 10, "--out", "ev")  # fmt: skip
     for words in (("--beside", "nowhere"), ("--smooth", 2), ("--png",), ("--gallery", 3)):
-        assert f"{words[0]} is for a folder of explained images, and ev is an evaluation." in say(
-            "report", "ev", *words, code=2
-        )
+        found = say("report", "ev", *words, code=2)
+        assert f"{words[0]} is for a folder of explained images, and ev is an evaluation." in found
     say("report", "ev", "--title", "Mine")

@@ -96,8 +96,8 @@ def warn_of_standardised_images(x: Tensor) -> None:
     """Warn if images for networks that standardise them have values that no image in [0, 1] has."""
     if x.numel() and x.min() < STANDARDISED_BELOW:
         warn_user(
-            f"The images have values down to {x.min():.2g}, and the networks standardise them by a mean and a std: for the "
-            "second time, if that is done already. Give images from 0 to 1, or leave out the mean and std."
+            f"The images have values down to {x.min():.2g}, and the networks standardise them by a mean and a std: for "
+            "the second time, if that is done already. Give images from 0 to 1, or leave out the mean and std."
         )
 
 
