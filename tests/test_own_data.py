@@ -271,8 +271,8 @@ def test_a_posterior_behind_a_list_is_told_to_go_before_the_options(here):
 
 
 def test_options_of_explained_images_are_refused_for_evaluations(here):
-    say("evaluate", "blurring", OWN, "--dataset", "pets", "--input-shape", "3,8,8", "--methods", "grad", "--scale", "smoke",
-        "--images", 2, "--step", 10, "--out", "ev")  # fmt: skip
+    options = "--dataset pets --input-shape 3,8,8 --methods grad --scale smoke --images 2 --step 10 --out ev"
+    say("evaluate", "blurring", OWN, *options.split())
     for words in (("--beside", "nowhere"), ("--smooth", 2), ("--png",), ("--gallery", 3)):
         found = say("report", "ev", *words, code=2)
         assert f"{words[0]} is for a folder of explained images, and ev is an evaluation." in found
