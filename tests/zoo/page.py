@@ -18,7 +18,8 @@ HEAD = """# Networks
 
 Which networks `explain` has been tried on, and how well FullGrad's terms add up there. This page is written by
 `make zoo` (`python -m tests.zoo`) from `benchmarks/results/zoo.jsonl`; do not edit it by hand. It goes on where it
-stopped, so that lines may be of different commits, and units older than other figures; `ZOO=--again` measures all of them anew.
+stopped, so that lines may be of different commits, and units older than other figures; `ZOO=--again` measures all of
+them anew.
 
 No trained weights are used: each network has 10 classes and random weights that are "woken": random numbers where a
 fresh network has zeros or ones, BatchNorm statistics from a batch, a last layer whose logits have a standard deviation
