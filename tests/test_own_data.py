@@ -277,3 +277,22 @@ def test_options_of_explained_images_are_refused_for_evaluations(here):
         found = say("report", "ev", *words, code=2)
         assert f"{words[0]} is for a folder of explained images, and ev is an evaluation." in found
     say("report", "ev", "--title", "Mine")
+
+
+def test_explained_images_and_evaluations_do_not_share_a_folder(here):
+    networks, smoke = (
+        (OWN, "--input-shape", "3,8,8"),
+        ("--methods", "grad", "--scale", "smoke", "--images", 2, "--step", 10),
+    )
+    say("evaluate", "blurring", *networks, "--dataset", "pets", *smoke, "--out", "ev")
+    page = (here / "ev/index.html").read_bytes()
+    refused = "ev has an evaluation. Choose another folder for the results of explained images."
+    assert refused in say("explain", *networks, "--images", "photos", "--top", 1, "--out", "ev", code=2)
+    assert (here / "ev/index.html").read_bytes() == page
+    assert "ev is an evaluation, which has no results of explained images." in say(
+        "export", "ev", "--to", "csv", code=2
+    )
+    say("explain", *networks, "--images", "photos", "--method", "grad", "--top", 1, "--out", "ex")
+    for protocol in ("blurring", "all"):
+        words = ("evaluate", protocol, *networks, "--dataset", "pets", *smoke[:6], "--out", "ex")
+        assert "ex has the results of explained images. Choose another folder" in say(*words, code=2)

@@ -12,15 +12,35 @@ KNOWN_SUFFIXES = (
 
 RUN, RESULTS, PICTURES = "run.json", "results", "png"
 """What a run writes into its folder: a file that says what of, shards, and a folder of pictures."""
-SETTINGS, SHARDS = "settings.json", "shards"
-"""What an evaluation writes into its folder, beside its figures."""
+SETTINGS, SHARDS, OVERVIEW = "settings.json", "shards", "overview.json"
+"""What an evaluation writes into its folder, beside its figures; the last, what one by all protocols writes."""
 
 
 def is_figure_folder(folder: Path) -> bool:
     """Whether the images in a folder are pictures of dubium's: of a run's images, or of an evaluation."""
-    run = folder.parent
-    has_pictures = folder.name == PICTURES and (run / RUN).is_file() and (run / RESULTS).is_dir()
-    return has_pictures or ((folder / SETTINGS).is_file() and (folder / SHARDS).is_dir())
+    return (folder.name == PICTURES and is_run_folder(folder.parent)) or is_evaluation_folder(folder)
+
+
+def is_run_folder(folder: Path) -> bool:
+    """Whether `dubium explain` has written its results there."""
+    return (folder / RUN).is_file() and (folder / RESULTS).is_dir()
+
+
+def is_evaluation_folder(folder: Path) -> bool:
+    """Whether `dubium evaluate` has."""
+    return (folder / OVERVIEW).is_file() or ((folder / SETTINGS).is_file() and (folder / SHARDS).is_dir())
+
+
+def refuse_run_folder(folder: Path) -> None:
+    """Refuse to write an evaluation beside the results of explained images: both have a page of the same name."""
+    if is_run_folder(folder):
+        raise OptionError(f"{folder} has the results of explained images. Choose another folder for the evaluation.")
+
+
+def refuse_evaluation_folder(folder: Path) -> None:
+    """Refuse to write results of explained images beside an evaluation."""
+    if is_evaluation_folder(folder):
+        raise OptionError(f"{folder} has an evaluation. Choose another folder for the results of explained images.")
 
 
 def refuse_other_suffix(path: Path | str, suffix: str, what: str) -> None:

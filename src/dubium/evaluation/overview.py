@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from dubium.errors import FileFormatError
 from dubium.evaluation.ranks import tied_ranks
 from dubium.evaluation.summary_checks import check_overview
+from dubium.path_checks import OVERVIEW
 from dubium.protocols import PROTOCOLS
 from dubium.reading import read_json
 from dubium.registry import CONTROL_NAMES
 
-FILE = "overview.json"
+FILE = OVERVIEW
 LEVEL = 0.05  # of the corrected p below which a difference is significant
 ROUNDING = 1e-6  # relative difference of values that are equal but for float32
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dubium.errors import FileFormatError, OptionError
 from dubium.files import LONGEST, check_recorded, check_same_settings, write_json
-from dubium.path_checks import SETTINGS, SHARDS
+from dubium.path_checks import SETTINGS, SHARDS, refuse_run_folder
 from dubium.seals import read_sealed_json, write_sealed_json
 from dubium.tensor_files import read_tensor_file, write_tensors
 
@@ -143,6 +143,7 @@ class ShardStore:
         Args:
             settings: all that a shard depends on; `methods` has the fingerprint of each by its label.
         """
+        refuse_run_folder(Path(folder))
         file, now = Path(folder) / SETTINGS, settings.get(METHODS) or {}
         if not file.exists():
             name_method_folders(Path(folder) / SHARDS, (), now)

@@ -12,7 +12,7 @@ from dubium.errors import FileFormatError
 from dubium.executor import Executor, in_turn
 from dubium.files import check_recorded, check_same_settings, write_json
 from dubium.folder_lock import own_folder
-from dubium.path_checks import RUN
+from dubium.path_checks import RUN, refuse_evaluation_folder
 from dubium.reading import read_json
 from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import check_shard, open_shard, read_about, read_rows
@@ -95,6 +95,7 @@ def claim_folder(out: Path, work: Work, fresh: bool) -> dict[str, Any]:
     Scores that are the same for this run are kept: the other one stopped before its first map, as at a mistake in its
     method's options.
     """
+    refuse_evaluation_folder(out)
     here, there = {name: work.about[name] for name in CLAIM}, read_claim(out)
     has_maps, is_ranked = shard_count(out / FOLDER) > 0, work.settings.top is not None
     keeps_scores = not fresh and not has_maps and is_ranked and scoring_part(here) == scoring_part(there)

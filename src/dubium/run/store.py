@@ -9,7 +9,7 @@ from typing import Any
 
 from dubium.choices import SPLITS
 from dubium.errors import DataNotFoundError
-from dubium.path_checks import RESULTS
+from dubium.path_checks import RESULTS, is_evaluation_folder
 from dubium.run.row import Array as Array
 from dubium.run.row import Row as Row
 from dubium.run.shard import PICTURES, SCHEMA, check_shard, read_about, read_footer, read_groups, read_rows
@@ -117,6 +117,11 @@ def open_results(folder: Path | str) -> Results:
     """The results below a run's folder."""
     inner = Path(folder) / FOLDER
     explained, scored = (tuple(sorted(inner.glob(f"{name}-*.parquet"))) for name in (EXPLAINED, SCORED))
+    if not explained and not scored and is_evaluation_folder(Path(folder)):
+        raise DataNotFoundError(
+            f"{folder} is an evaluation, which has no results of explained images. Name a folder that `dubium explain` "
+            "wrote."
+        )
     if not explained and not scored:
         raise DataNotFoundError(
             f"There are no results in {folder}: it has no {FOLDER}/*.parquet. Make them with `dubium explain ... --out "

@@ -11,6 +11,7 @@ from dubium.evaluation.protocols.evaluation import Evaluation
 from dubium.evaluation.summary import write_csv
 from dubium.files import write_json
 from dubium.folder_lock import own_folder
+from dubium.path_checks import refuse_run_folder
 from dubium.protocols import PROTOCOLS, TOGETHER
 from dubium.registry import load_function
 
@@ -36,6 +37,7 @@ def evaluate_all(
     for name in protocols:
         lookup("protocol that can be run together with others", dict.fromkeys(TOGETHER), name)
     chosen, left_out = leave_out_unlabelled(evaluation, protocols)
+    refuse_run_folder(evaluation.out)
     with own_folder(evaluation.out):
         return run_together(evaluation, chosen, scale, changes, left_out)
 
