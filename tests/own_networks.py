@@ -2,7 +2,9 @@
 
 import sys
 
+import numpy as np
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from dubium.cli import app
@@ -35,6 +37,15 @@ def bring_networks(folder, monkeypatch, module, networks):
     monkeypatch.delitem(sys.modules, module, raising=False)
     for name, network in zip("ab", networks, strict=True):
         torch.save(network.state_dict(), f"{name}.pt")
+
+
+def write_photos(folders, count, size):
+    """Noise as PNG files, in these folders, which are made."""
+    rng = np.random.default_rng(0)
+    for folder in folders:
+        folder.mkdir(parents=True)
+        for number in range(count):
+            Image.fromarray(rng.integers(0, 256, (*size, 3), np.uint8)).save(folder / f"{number}.png")
 
 
 def say(*words, code=0):

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 import dubium
@@ -16,7 +15,7 @@ from dubium.data.folder import list_folder
 from dubium.data.image_files import find_images
 from dubium.errors import DubiumError, DubiumWarning, FileFormatError, ImagesError, ImagesTypeError, OptionError
 from dubium.image_checks import check_images
-from tests.own_networks import bring_networks, own_images, own_networks, say
+from tests.own_networks import bring_networks, own_images, own_networks, say, write_photos
 
 SMOKE = {"methods": ["grad"], "scale": "smoke", "images": 2, "step": 10.0}
 CLASSES = ["cat", "dog", "emu"]
@@ -37,12 +36,7 @@ def x():
 def here(tmp_path, monkeypatch, networks):
     """The working folder: code, weights, four photos, and the same in two folders of classes."""
     bring_networks(tmp_path, monkeypatch, "owndata", networks)
-    rng = np.random.default_rng(0)
-    for name in ("photos", "pets/cat", "pets/dog"):
-        (tmp_path / name).mkdir(parents=True)
-        for number in range(4):
-            image = Image.fromarray(rng.integers(0, 256, (8, 8, 3), np.uint8))
-            image.save(tmp_path / name / f"{number}.png")
+    write_photos([tmp_path / name for name in ("photos", "pets/cat", "pets/dog")], 4, (8, 8))
     return tmp_path
 
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -19,7 +18,7 @@ from dubium.models import Normalized
 from dubium.posteriors import MCDropout
 from dubium.run import open_results
 from dubium.training import Recipe
-from tests.own_networks import bring_networks, own_images, own_networks, say
+from tests.own_networks import bring_networks, own_images, own_networks, say, write_photos
 
 OWN = "quiet:network@a.pt,b.pt"
 SMOKE = {"evaluate blurring": ("--methods", "grad", "--scale", "smoke", "--images", "2", "--step", "10")}
@@ -39,12 +38,7 @@ def x():
 def here(tmp_path, monkeypatch, networks):
     """Code, weights, and wide photos of three classes."""
     bring_networks(tmp_path, monkeypatch, "quiet", networks)
-    rng = np.random.default_rng(0)
-    for name in ("cat", "dog", "emu"):
-        (tmp_path / "photos" / name).mkdir(parents=True)
-        for number in range(10):
-            image = Image.fromarray(rng.integers(0, 256, (12, 16, 3), np.uint8))
-            image.save(tmp_path / "photos" / name / f"{number}.png")
+    write_photos([tmp_path / "photos" / name for name in ("cat", "dog", "emu")], 10, (12, 16))
     return tmp_path
 
 
