@@ -258,6 +258,12 @@ def put_into_zeros(h: Tensor) -> Tensor:
     return out
 
 
+def frequencies_beside_zeros(h: Tensor) -> Tensor:
+    spectrum = torch.fft.fft2(h + 0j)
+    spectrum = torch.cat([torch.zeros_like(spectrum[:, :1]), spectrum], 1)
+    return torch.fft.ifft2(spectrum[:, 1:]).real.round()
+
+
 def tokens_between_constants(h: Tensor) -> Tensor:
     tokens = h.flatten(2).mT
     return torch.cat([torch.full_like(tokens[:, :1], NOWHERE), tokens, torch.full_like(tokens[:, :2], NOWHERE)], 1)
@@ -287,6 +293,7 @@ PADDED: dict[str, Callable[[Tensor], Tensor]] = {
     "grey images without an axis of channels": lambda h: h[:, :1].squeeze(1)[:, 1:].unsqueeze(1),
     "smaller and larger": lambda h: F.pixel_shuffle(F.pixel_unshuffle(h[:, :, 2:], 2), 2),
     "frequencies and back": lambda h: torch.fft.irfft2(torch.fft.rfft2(h), s=h.shape[-2:]).round(),
+    "frequencies beside others, and back": lambda h: frequencies_beside_zeros(h),
     "windows": lambda h: h.unfold(2, 2, 2).unfold(3, 3, 3),
 }
 

@@ -48,7 +48,7 @@ def find_starts(output: NodeOutput, placed: KnownInput) -> list[int] | None:
     indices = call_backward(output.node.autograd_node, torch.arange(count).view(output.shape))[placed.input_nr]
     if indices is None or tuple(indices.shape) != placed.shape:
         return None
-    corners = [torch.unravel_index(indices.flatten()[n].long(), output.shape) for n in (0, -1)]
+    corners = [torch.unravel_index(indices.flatten()[n].real.long(), output.shape) for n in (0, -1)]
     first, last = [[int(number) for number in corner] for corner in corners]
     is_block = [end - start + 1 for start, end in zip(first, last, strict=True)] == [*placed.shape]
     return first if is_block else None

@@ -199,6 +199,11 @@ def unfold_axis(output: NodeOutput) -> Layout:
     return layout._replace(axes=(*layout.axes, unplaced_axis(size)))
 
 
+def append_axis(output: NodeOutput) -> Layout:
+    """Real and imaginary parts, on an axis of their own."""
+    return output.input_layout._replace(axes=(*output.input_layout.axes, unplaced_axis(output.shape[-1])))
+
+
 def transform_axes(output: NodeOutput) -> Layout | None:
     """Fourier transforms: from rows or columns to frequencies, which have no place, and back."""
     layout = output.input_layout
