@@ -3,7 +3,7 @@
     DUBIUM_DATA=... DUBIUM_MODELS=... python -m benchmarks.auto.final OUT RUN DATASET [PROTOCOL ...]
 
 Killed, the same command goes on. Images are those of `split.py`, part `final`. What was cut to fit two shared cores is
-in `SIZES`, `CUTS`, `FEWER` and `METHODS`, and in each summary's settings. With DUBIUM_RESULTS=FOLDER a small copy of
+in `SIZES`, `CUTS` and `METHODS`, and in each summary's settings. With DUBIUM_RESULTS=FOLDER a small copy of
 each summary goes there. With DUBIUM_METHODS=METHOD,METHOD these alone are run, and no control that is not named; what
 an earlier copy has of others stays in it.
 """
@@ -49,8 +49,6 @@ CUTS: dict[str, dict[str, dict[str, object]]] = {
         "removal": {"images": 40, "candidates": 2000},
     },
 }
-FEWER: dict[tuple[str, str], tuple[str, ...]] = {("cifar-10", "removal"): METHODS[:5]}  # by dataset and protocol
-FEWER |= {("cifar-100", protocol): METHODS[:4] for protocol in SIZES}  # a hundred classes: the dearest
 
 
 def run_final(
@@ -65,8 +63,7 @@ def run_final(
     digests, train = posterior_digests(posterior), load(dataset, "train")
     for protocol in protocols:
         start, folder = time.time(), out / name / protocol
-        texts = some or FEWER.get((dataset, protocol), METHODS)
-        methods = parse_methods(texts, data.shape[0], control=not some)
+        methods = parse_methods(some or METHODS, data.shape[0], control=not some)
         evaluation = Evaluation(
             posterior,
             data,

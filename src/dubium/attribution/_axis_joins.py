@@ -78,7 +78,7 @@ def choose_indices(output: NodeOutput) -> Layout | None:
     layout = output.input_layout
     if len(output.shape) != len(layout.axes):
         return None
-    chosen = [number for number, index in enumerate(output.saved.get("indices", ())) if index is not None]
+    chosen = [number for number, has_index in enumerate(output.saved.get("indices", ())) if has_index]
     for number in chosen or output.axis_numbers("dim"):
         layout = layout.forget_axis(number, output.shape[number])
     return layout if tuple(map(axis_size, layout.axes)) == output.shape else None
@@ -86,5 +86,5 @@ def choose_indices(output: NodeOutput) -> Layout | None:
 
 def write_indices(output: NodeOutput) -> Layout | None:
     """Numbers that are written by indices: if they are constants, the others stay where they are."""
-    is_constant = len(output.node.edges) == 1 and output.known_inputs[0].input_nr == 0
+    is_constant = len(output.node.inputs) == 1 and output.known_inputs[0].input_nr == 0
     return output.input_layout if is_constant and output.known_inputs[0].shape == output.shape else None

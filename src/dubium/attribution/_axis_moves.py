@@ -1,7 +1,7 @@
 """What operations that move, cut or pad along axes do to the layout of a feature."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from dubium.attribution._autograd.graph import FeatureNode
@@ -29,7 +29,7 @@ class NodeOutput(NamedTuple):
     """An output of a node, and what is known of the node's inputs."""
 
     node: FeatureNode
-    saved: dict[str, Any]  # what autograd saved about axes, by the names in `AXIS_ARGUMENTS`
+    saved: Mapping[str, Any]  # what autograd saved about axes, by the names in `AXIS_ARGUMENTS`
     output_nr: int
     shape: tuple[int, ...]
     known_inputs: list[KnownInput]

@@ -4,13 +4,14 @@ A rule says what a kind of operation does to axes. An operation without one keep
 have the same size; what any other axis runs along is not known then.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 from torch import Tensor
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge
 
-from dubium.attribution._autograd.graph import nodes_after
-from dubium.attribution._autograd.nodes import Node
+from dubium.attribution._autograd.graph import FeatureNode, nodes_after
+from dubium.attribution._autograd.nodes import AXIS_ARGUMENTS, Node
 from dubium.attribution._axis_joins import (
     assign_part,
     choose_indices,
@@ -59,24 +60,40 @@ LayoutsByEdge = dict[tuple[Node, int], Layout]
 RESIZING = ("Pool", "Unpool", "Upsample", "PixelShuffle", "PixelUnshuffle")
 """Words in the names of operations that make rows and columns more or fewer."""
 
+REMEMBERED = 32
+"""Of how many graphs layouts are remembered."""
+
 
 def follow_layouts(leaf: Tensor, edges: Iterable[GradientEdge]) -> LayoutsByEdge:
     """The layouts of the features between the images, a leaf of the graph, and some edges of it."""
-    layouts: LayoutsByEdge = {(get_gradient_edge(leaf).node, 0): image_layout(leaf.shape)}
-    for node in nodes_after(leaf, edges):
+    autograd_nodes, nodes = nodes_after(leaf, edges)
+    is_told_by_nodes = all(node.autograd_node is None for node in nodes)
+    layouts = remembered_layouts(nodes) if is_told_by_nodes else apply_rules(nodes)
+    return {(autograd_nodes[number], output_nr): layout for (number, output_nr), layout in layouts.items()}
+
+
+def apply_rules(nodes: Sequence[FeatureNode]) -> Mapping[tuple[int, int], Layout]:
+    """The layout of each output of each node, by the numbers of both, where it is known; the images come first."""
+    layouts = {(0, 0): image_layout(nodes[0].shapes[0])}
+    for number, node in enumerate(nodes):
         known_inputs = [
-            KnownInput(edge.input_nr, layout, shape)
-            for edge, shape in zip(node.edges, node.input_shapes, strict=True)
-            if (layout := layouts.get((edge.node, edge.output_nr))) is not None
+            KnownInput(input_nr, layout, nodes[made_by].shapes[output_nr])
+            for input_nr, made_by, output_nr in node.inputs
+            if (layout := layouts.get((made_by, output_nr))) is not None
         ]
         if not known_inputs or node.saved is None:
             continue
+        saved = dict(zip(AXIS_ARGUMENTS.get(node.name, ()), node.saved, strict=True))
         rule = keep_same_shape if node.is_python else LAYOUT_RULES.get(node.name, keep_axes)
         for output_nr, shape in enumerate(node.shapes):
-            layout = rule(NodeOutput(node, node.saved, output_nr, shape, known_inputs))
+            layout = rule(NodeOutput(node, saved, output_nr, shape, known_inputs))
             if layout is not None and layout.axes:
-                layouts[node.autograd_node, output_nr] = layout
+                layouts[number, output_nr] = layout
     return layouts
+
+
+remembered_layouts = lru_cache(maxsize=REMEMBERED)(apply_rules)
+"""For networks of one architecture, and images of one size, layouts are found once."""
 
 
 def keep_same_shape(output: NodeOutput) -> Layout | None:

@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from dubium.attribution._autograd.nodes import (
+    ASKED,
     COPIES,
     BackwardNode,
     Edge,
@@ -57,30 +58,38 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
     return [*reversed(found.values())]
 
 
+class FeatureInput(NamedTuple):
+    """An input of a node that depends on the images."""
+
+    number: int  # among all inputs
+    node: int  # that made it, by its place in the graph
+    output_nr: int  # of that node
+
+
 class FeatureNode(NamedTuple):
-    """A node on the way from the images to a feature, with what it did to axes."""
+    """What a node on the way from the images to a feature did to axes. In graphs of equal nodes the same is done."""
 
-    autograd_node: Node
     name: str  # of its operation
-    shapes: list[tuple[int, ...]]  # of its outputs
-    edges: list[Edge]  # to the inputs that depend on something with a gradient
-    input_shapes: list[tuple[int, ...]]  # one for each edge
-    saved: dict[str, Any] | None  # of the axes, see `read_axis_arguments`
+    shapes: tuple[tuple[int, ...], ...]  # of its outputs
+    inputs: tuple[FeatureInput, ...]
+    saved: tuple[Any, ...] | None  # of the axes, see `read_axis_arguments`
     is_python: bool  # a `torch.autograd.Function` written in Python
+    autograd_node: Node | None  # if nothing but its backward tells all that it did
 
 
-def nodes_after(leaf: Tensor, edges: Iterable[GradientEdge]) -> Iterator[FeatureNode]:
-    """The nodes between a leaf of the graph and some edges of it, each after those that made its inputs."""
+def nodes_after(leaf: Tensor, edges: Iterable[GradientEdge]) -> tuple[list[Node], tuple[FeatureNode, ...]]:
+    """The nodes between a leaf of the graph, which comes first, and some edges of it, each after those that made its
+    inputs: torch's own, and what they did."""
     start = get_gradient_edge(leaf).node
-    shapes = {start: output_shapes(start)}
+    found, places = [FeatureNode("leaf", tuple(output_shapes(start)), (), (), False, None)], {start: 0}
     for node, next_nodes in inputs_first([edge.node for edge in edges], stop_at=[start]):
-        shapes[node] = own_shapes = output_shapes(node)
-        edges_to = [Edge(i, below, output) for i, (below, output) in enumerate(next_nodes) if below in shapes]
-        input_shapes = [shapes[edge.node][edge.output_nr] for edge in edges_to]
         name = operation_name(node.name())
-        saved = read_axis_arguments(node, name)
-        is_python = not callable(node)
-        yield FeatureNode(node, name, own_shapes, edges_to, input_shapes, saved, is_python)
+        inputs = [FeatureInput(i, places[below], nr) for i, (below, nr) in enumerate(next_nodes) if below in places]
+        asked = node if name in ASKED else None
+        saved, is_python = read_axis_arguments(node, name), not callable(node)
+        places[node] = len(found)
+        found.append(FeatureNode(name, tuple(output_shapes(node)), tuple(inputs), saved, is_python, asked))
+    return [*places], tuple(found)
 
 
 def graph_signature(graph: Sequence[BackwardNode], wanted: Sequence[GradientEdge]) -> tuple[Any, ...]:

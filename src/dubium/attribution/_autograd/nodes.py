@@ -65,6 +65,9 @@ AXIS_ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 """What nodes have saved of the axes that they move, cut or join, by the name of their operation."""
 
+ASKED = frozenset({"Cat", "torch::autograd::CopySlices"})
+"""Operations that have not saved where they put their inputs."""
+
 disable_torch_function = getattr(torch._C, "DisableTorchFunction", nullcontext)
 """Context manager that disables `__torch_function__`: reading `.shape` or `.grad_fn` inside reaches no
 `TorchFunctionMode`."""
@@ -104,12 +107,17 @@ def operation_name(node_name: str) -> str:
     return node_name.rstrip("0123456789").removesuffix("Backward")
 
 
-def read_axis_arguments(node: Node, operation: str) -> dict[str, Any] | None:
-    """What `AXIS_ARGUMENTS` names for this operation; None where this version of torch does not show all of it."""
+def read_axis_arguments(node: Node, operation: str) -> tuple[Any, ...] | None:
+    """What `AXIS_ARGUMENTS` names for this operation; None where this version of torch does not show all of it.
+
+    Of tensors of indices, only which axes have one.
+    """
+    names = AXIS_ARGUMENTS.get(operation, ())
     try:
-        return {name: read_attribute(node, f"_saved_{name}") for name in AXIS_ARGUMENTS.get(operation, ())}
+        values = [read_attribute(node, f"_saved_{name}") for name in names]
     except MissingAttributeError:
         return None
+    return (tuple([index is not None for index in values[0]]),) if operation == "Index" else tuple(values)
 
 
 def call_backward(node: Node, numbers: Tensor) -> Sequence[Tensor | None]:
