@@ -12,6 +12,13 @@ def convolution(*args, **kwargs):
     return nn.Sequential(nn.Conv2d(2, 3, *args, **kwargs), nn.ReLU(), nn.Flatten(), nn.Linear(432, 4))
 
 
+def deep(*args, **kwargs):
+    """A convolution behind another, so that gradients go through it."""
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, *args, **kwargs), nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    )
+
+
 def smooth():
     layers = [nn.Conv2d(1, 4, 3), nn.GELU(), nn.GroupNorm(2, 4), nn.Flatten(), nn.Linear(400, 3)]
     return nn.Sequential(*layers)
@@ -23,6 +30,10 @@ ALIKE = {
     "awkward": (Awkward, 3),
     "without rules": (smooth, 1),
     "groups": (lambda: nn.Sequential(nn.Conv2d(4, 8, 3, groups=4), nn.ReLU(), nn.Flatten(), nn.Linear(800, 3)), 4),
+    "few channels, dilated": (lambda: deep(5, (3, 2), padding=(1, 0), dilation=(2, 1)), 2),
+    "few channels, padded by more than the kernel": (lambda: deep(4, 2, padding=(2, 1)), 2),
+    "few channels, stride of one axis": (lambda: deep(4, 3, stride=(1, 2)), 2),
+    "many channels": (lambda: deep(20, 3), 2),
     "odd": (lambda: nn.Sequential(nn.Conv2d(1, 3, 4), nn.ReLU(), nn.Flatten(), nn.Linear(243, 3)), 1),
 }
 

@@ -198,7 +198,8 @@ def hook_layers(
         return lambda layer, *given: hook(layer, *given) if layer in layers else None
 
     for layer, has_known_bias in layers.items():
-        has_no_bias = has_known_bias and not isinstance(layer, (*PARAMETER_BIAS_LAYERS, Normalise))
+        may_have_bias = isinstance(layer, (_BatchNorm, Normalise)) or getattr(layer, "bias", None) is not None
+        has_no_bias = has_known_bias and not may_have_bias
         if has_no_bias and (operations is None or type(layer) in ELEMENTWISE_LAYERS):
             continue
         if operations is not None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import conv_transpose2d, pad
+from torch.nn.functional import conv2d, conv_transpose2d, pad
 
 from dubium.attribution._autograd.nodes import (
     ADDITION,
@@ -28,6 +28,9 @@ from dubium.attribution._autograd.nodes import (
     refuse_operation,
     signed_number,
 )
+
+NARROW = 16
+"""Up to how many channels oneDNN's convolutions in groups are much faster than its transposed ones: 1.4 to 2 times."""
 
 GradientRule = Callable[[Tensor], Sequence[Tensor]]
 """Gradient at a node's output, (T, S, *shape) -> gradients at its inputs that lead on, (T, S, *shape) each."""
@@ -186,6 +189,9 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     output_padding = [axis.size - far for axis, far in zip(axes, reach, strict=True)]
     groups, networks = node.saved["groups"], len(nodes)
     one_channel = node.saved["weight"].shape[1] == groups == 1
+    flipped_padding = [a.dilation * (a.kernel - 1) - a.padding for a in axes]
+    is_narrow = networks > 1 == groups == stride[0] == stride[1] and node.saved["weight"].shape[0] <= NARROW
+    runs_forward = is_narrow and min(flipped_padding) >= 0
     norms = [node.folded_norm for node in nodes]
     slopes = [None if norm is None else batch_norm_slope(norm)[:, None, None, None] for norm in norms]
     node.input_nodes[0].may_overwrite = node.input_nodes[0].has_one_use
@@ -197,8 +203,12 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
         weights = [weight if slope is None else weight * slope for weight, slope in weights_and_slopes]  # in every call
         if one_channel:
             return [one_channel_gradient(rows, weights, *axes).unflatten(1, (len(gradient), -1)).movedim(1, 0)]
-        joint = torch.cat(weights) if networks > 1 else weights[0]
-        rows = conv_transpose2d(rows, joint, None, stride, padding, output_padding, networks * groups, dilation)
+        if runs_forward:
+            joint = torch.cat([weight.flip(2, 3).transpose(0, 1) for weight in weights])
+            rows = conv2d(rows, joint, None, stride, flipped_padding, dilation, networks)
+        else:
+            joint = torch.cat(weights) if networks > 1 else weights[0]
+            rows = conv_transpose2d(rows, joint, None, stride, padding, output_padding, networks * groups, dilation)
         shape = len(gradient), -1, *rows.shape[2:], networks, rows.shape[1] // networks
         return [rows.permute(0, 2, 3, 1).reshape(shape).permute(0, 4, 1, 5, 2, 3)]
 
