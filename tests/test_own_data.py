@@ -269,7 +269,7 @@ def test_options_of_explained_images_are_refused_for_evaluations(here):
     say("evaluate", "blurring", OWN, *options.split())
     for words in (("--beside", "nowhere"), ("--smooth", 2), ("--png",), ("--gallery", 3)):
         found = say("report", "ev", *words, code=2)
-        assert f"{words[0]} is for a folder of explained images, and ev is an evaluation." in found
+        assert f"ev is an evaluation; only for a folder of explained images: {words[0]}." in found
     say("report", "ev", "--title", "Mine")
 
 
@@ -290,3 +290,27 @@ def test_explained_images_and_evaluations_do_not_share_a_folder(here):
     for protocol in ("blurring", "all"):
         words = ("evaluate", protocol, *networks, "--dataset", "pets", *smoke[:6], "--out", "ex")
         assert "ex has the results of explained images. Choose another folder" in say(*words, code=2)
+
+
+def test_folders_of_another_kind_are_called_what_they_are(here):
+    smoke = ("--methods", "grad", "--scale", "smoke", "--images", 2, "--step", 10)
+    networks = (OWN, "--input-shape", "3,8,8")
+    say("evaluate", "blurring", *networks, "--dataset", "pets", *smoke, "--out", "ev")
+    say(
+        "compare", OWN, OWN, "--methods", "grad,random", "--images", "photos", "--input-shape", "3,8,8", "--out", "both"
+    )
+    assert "ev has an evaluation." in say("serve", "ev", "--no-browser", code=2)
+    assert "ev is an evaluation. Name posteriors, or folders that `dubium explain` wrote." in say(
+        "compare", "ev", "ev", code=2
+    )
+    assert "both compares two runs, both/a and both/b. Name one of them." in say("report", "both", code=2)
+
+
+def test_names_that_a_saved_posterior_has_are_not_taken_from_folders(here, networks, recwarn):
+    write_photos([here / "pets" / "emu"], 4, (8, 8))
+    dubium.posteriors.save_posterior(networks, "named", classes=CLASSES, input_shape=(3, 8, 8))
+    dubium.posteriors.save_posterior(networks, "unnamed", input_shape=(3, 8, 8))
+    dubium.explain_dataset("named", "pets", "o1", architecture=networks[0], top=1)
+    assert not [each for each in recwarn if "folders are taken" in str(each.message)]
+    with pytest.warns(DubiumWarning, match="The folders are taken as the networks' classes"):
+        dubium.explain_dataset("unnamed", "pets", "o2", architecture=networks[0], top=1)

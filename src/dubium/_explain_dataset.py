@@ -105,8 +105,8 @@ def explain_dataset(
         work = open_work(settings, source_of(data), networks, record)
         for note in filter(None, (agreement_note(work), work.note)):
             warn_user(note)
-        folders, are_given = source_folders(work.source), class_names is not None
-        if note := folder_labels_note(folders, work.about["classes"], are_given=are_given):
+        folders = source_folders(work.source)
+        if note := folder_labels_note(folders, work.about["classes"], are_folders=work.is_named_by_folders):
             warn_user(note)
         results = explain_work(work, out, fresh=fresh, progress=progress)
         write_page(results)

@@ -77,10 +77,9 @@ def say_unused_labels(results: "Results", work: "Work") -> None:
     paths = work.source.paths if isinstance(work.source, FileImages) else ()
     folders = {path.parent.name for path in paths if path.parent not in named}
     if work.about["classes"] is not None or "factory" in work.settings.images:
-        are_given = work.settings.classes is not None
         of_files = sorted(folders) if named and len(folders) > 1 else ()
         folders_of_classes = source_folders(work.source) or of_files
-        if note := folder_labels_note(folders_of_classes, work.about["classes"], are_given=are_given or bool(named)):
+        if note := folder_labels_note(folders_of_classes, work.about["classes"], are_folders=work.is_named_by_folders):
             typer.echo(f"dubium: {note}", err=True)
         return
     classes = len(next(results.rows(pictures=False)).probs)

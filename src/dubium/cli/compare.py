@@ -87,14 +87,19 @@ def compare(
     Options about the posterior hold for both sides, those that end with -b for B instead.
     """
     from dubium.cli._progress import stage_bars
+    from dubium.path_checks import is_evaluation_folder
     from dubium.report.compare import write_comparison
     from dubium.run import Settings, explain_dataset, open_results, open_work
-    from dubium.run.store import has_results
+    from dubium.run.store import COMPARED, has_results
 
     texts = method_texts(methods) or ["ua-backprop"]
     if len(texts) > 2:
         raise OptionError(f"--methods names {len(texts)} methods; give one for both sides, or one for each.")
     sides, chosen = (run_a, run_b), [split_method(text) for text in (texts[0], texts[-1])]
+    if evaluations := [side for side in sides if side is not None and is_evaluation_folder(Path(side))]:
+        raise OptionError(
+            f"{evaluations[0]} is an evaluation. Name posteriors, or folders that `dubium explain` wrote."
+        )
     results = [side for side in sides if side is not None and has_results(side)]
     if run_b is None and run_a is not None and posterior is None and posterior_b is None:
         again = "the same with" if not results else "in place of these results their posterior twice, with"
@@ -140,7 +145,7 @@ def compare(
                 say_nothing_disagrees(opened)
             sizes.add(tuple(opened.about["input_shape"]))
             works.append(opened)
-            folders.append(out / "ab"[index])
+            folders.append(out / COMPARED[index])
     if not json:
         say_nothing_differs(works, folders)
     if estimate:

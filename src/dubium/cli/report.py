@@ -37,8 +37,8 @@ def report(
         given = {"--gallery": gallery != GALLERY, "--png": png, "--smooth": smooth > 0, "--beside": beside is not None}
         if useless := [name for name, is_given in given.items() if is_given]:
             raise OptionError(
-                f"{' and '.join(useless)} is for a folder of explained images, and {out} is an evaluation. Leave it "
-                "out; --title is for both."
+                f"{out} is an evaluation; only for a folder of explained images: {', '.join(useless)}. Run it without; "
+                "--title is for both."
             )
         write = write_evaluation_page if is_evaluation(out) else write_overview_pages
         with own_folder(out):

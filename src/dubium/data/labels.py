@@ -95,13 +95,13 @@ def folder_order_note(folders: Sequence[str]) -> str:
     )
 
 
-def folder_labels_note(folders: Sequence[str], names: Sequence[str] | None, *, are_given: bool) -> str:
+def folder_labels_note(folders: Sequence[str], names: Sequence[str] | None, *, are_folders: bool) -> str:
     """What to say about labels that come from folders: taken by their order, or not used; "" if all are found by name.
 
     Args:
-        names: of the classes, if any are known; `are_given` says whether the user named them.
+        names: of the classes, if any are known; `are_folders` says whether nothing but the folders named them.
     """
-    if folders and not are_given and names is not None and tuple(folders) == tuple(names):
+    if folders and are_folders:
         return folder_order_note(folders)
     strange = [name for name in folders if name not in (names or ())]
     if not strange:

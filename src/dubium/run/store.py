@@ -16,6 +16,7 @@ from dubium.run.shard import PICTURES, SCHEMA, check_shard, read_about, read_foo
 
 FOLDER = RESULTS
 EXPLAINED, SCORED = "explained", "scored"  # rows with maps, and rows with scores only
+COMPARED = "a", "b"  # the two runs in a comparison's folder
 
 
 @dataclass(frozen=True, repr=False)
@@ -122,6 +123,9 @@ def open_results(folder: Path | str) -> Results:
             f"{folder} is an evaluation, which has no results of explained images. Name a folder that `dubium explain` "
             "wrote."
         )
+    if not explained and not scored and all(has_results(Path(folder) / side) for side in COMPARED):
+        first, second = [Path(folder) / side for side in COMPARED]
+        raise DataNotFoundError(f"{folder} compares two runs, {first} and {second}. Name one of them.")
     if not explained and not scored:
         raise DataNotFoundError(
             f"There are no results in {folder}: it has no {FOLDER}/*.parquet. Make them with `dubium explain ... --out "

@@ -49,6 +49,7 @@ class Work:
     options: Mapping[str, Any]
     about: Mapping[str, Any]
     note: str = ""  # what is to be said about the images' labels
+    is_named_by_folders: bool = False  # whether class names are those of the images' folders, since no others are known
 
 
 def open_work(
@@ -82,6 +83,7 @@ def open_work(
     shape = channels, height, width
     preprocessing = make_preprocessing(settings, shape)
     output = settings.posterior.get("output")
+    has_names = classes is not None
     source, classes, unmatched = name_by_folders(source, classes, posterior, preprocessing, output)
     source, note = drop_other_labels(source, classes, posterior, preprocessing, output)
     if settings.top != 0:
@@ -101,7 +103,17 @@ def open_work(
         "input_shape": list(shape),
         "size_taken": size_taken,
     }
-    return Work(settings, posterior, source, preprocessing, dtype, options, about, unmatched or note)
+    return Work(
+        settings,
+        posterior,
+        source,
+        preprocessing,
+        dtype,
+        options,
+        about,
+        unmatched or note,
+        classes is not None and not has_names,
+    )
 
 
 def name_by_folders(

@@ -8,6 +8,7 @@ from typing import Any
 
 from dubium.errors import FileFormatError
 from dubium.files import write_json
+from dubium.path_checks import is_evaluation_folder
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.reading import read_json
 
@@ -62,7 +63,8 @@ def read_record(folder: str | Path) -> Record:
                 f"The training in {folder} is not finished: there is a {BEGUN}, but no {FILE} yet. The same `dubium "
                 "train` command goes on where it stopped."
             ) from error
-        raise FileFormatError(f"{error} A saved posterior is a folder with this file.") from error
+        what = f" {folder} has an evaluation." if is_evaluation_folder(file.parent) else ""
+        raise FileFormatError(f"{error}{what} A saved posterior is a folder with this file.") from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise FileFormatError(
