@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -314,3 +315,57 @@ def test_names_that_a_saved_posterior_has_are_not_taken_from_folders(here, netwo
     assert not [each for each in recwarn if "folders are taken" in str(each.message)]
     with pytest.warns(DubiumWarning, match="The folders are taken as the networks' classes"):
         dubium.explain_dataset("unnamed", "pets", "o2", architecture=networks[0], top=1)
+
+
+def test_a_size_to_resize_to_is_that_of_a_middle_to_be_taken(here):
+    one = ("uncertainty", OWN, "--images", "photos/0.png", "--input-shape", "3,6,6", "--json")
+    cropped = say(*one, "--resize", 7, "--fit", "crop")
+    assert say(*one, "--resize", 7) == cropped
+    assert say(*one, "--resize", 7, "--fit", "stretch") != say(*one, "--fit", "stretch")
+    found = say(*one[:-1], "--resize", 7, "--fit", "stretch")
+    assert "6 pixels high, 6 wide (--fit stretch --resize 7: the middle of that is taken)." in found
+
+
+def test_pictures_of_deleted_results_go_with_them(here):
+    run = ("explain", OWN, "--images", "photos", "--input-shape", "3,8,8", "--method", "grad", "--out", "o")
+    say(*run, "--png", "--top", 3)
+    assert len([*(here / "o/png").glob("*.png")]) == 3
+    (here / "o/png/mine.png").write_bytes(b"")
+    say(*run, "--top", 1, "--fresh")
+    assert [file.name for file in (here / "o/png").iterdir()] == ["mine.png"]
+
+
+def test_networks_of_other_classes_are_not_compared(here):
+    code = (here / "owndata.py").read_text().replace("(8, 3)", "(8, 4)")
+    (here / "four.py").write_text(f"{code}\n\ndef networks():\n    return [network().eval() for _ in range(2)]\n")
+    options = ("--images", "photos", "--input-shape", "3,8,8", "--methods", "grad", "--top", 1)
+    said = "The first networks have 3 classes, the second 4, so that they cannot be compared."
+    assert said in say("compare", OWN, "four:networks", *options, "--out", "both", code=2)
+    assert not (here / "both").exists()
+    for out, networks in (("a", OWN), ("b", "four:networks")):
+        say("explain", networks, "--images", "photos", "--input-shape", "3,8,8", "--method", "grad", "--out", out)
+    assert said in say("compare", "a", "b", "--out", "both", code=2)
+
+
+def test_names_of_a_dataset_are_not_those_of_fewer_classes(here):
+    found = say("explain", OWN, "--dataset", "demo", "--input-shape", "3,28,28", "--method", "grad", "--top", 1)
+    assert "Labels are not used: demo has labels up to 9, the networks have 3 classes." in found
+
+
+def test_two_images_in_a_list_are_two_images(here, networks):
+    assert len(dubium.explain_dataset(networks, [torch.rand(3, 8, 8) for _ in range(2)], "o", method="grad")) == 2
+
+
+def test_dropout_that_drops_nothing_is_not_advised(networks):
+    for p, is_said in ((0.0, False), (0.5, True)):
+        network = torch.nn.Sequential(torch.nn.Dropout(p), networks[0]).eval()
+        with pytest.raises(DubiumError) as error:
+            dubium.explain(network, own_images())
+        assert ("MCDropout" in str(error.value)) == is_said
+
+
+def test_the_command_ends_with_its_own_exit_code(here):
+    for words, code in ((["--version"], 0), (["nonsense"], 2), (["report", "nowhere"], 2)):
+        done = subprocess.run([sys.executable, "-m", "dubium", *words], capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        assert done.stdout + done.stderr

@@ -143,14 +143,14 @@ Fit = Annotated[
     str | None,
     typer.Option(
         rich_help_panel=IMAGES, **one_of("fit", FITS),
-        help="Images of another size: stretch them whole (the default), or crop the middle.",
+        help="Images of another size: stretch them whole (the default), or crop the middle (with --resize).",
     ),
 ]  # fmt: skip
 Resize = Annotated[
     int | None,
     typer.Option(
         min=1, metavar="PIXELS", rich_help_panel=IMAGES,
-        help="An image's shorter side before its middle is taken: 256 for the usual 224.",
+        help="An image's shorter side before its middle is taken: 256 for the usual 224. Implies --fit crop.",
     ),
 ]  # fmt: skip
 Interpolation = Annotated[

@@ -139,9 +139,9 @@ def say_changes(work: "Work") -> None:
         grey = "are colour and become grey" if channels == 1 else "are grey and become colour"
         said.append(f"images {grey}: the networks take {count_text(channels, 'channel')}.")
     if height and width and size != [height, width]:
-        said.append(
-            f"images are brought to the networks' size, {size_text((height, width))} (--fit {work.settings.fit})."
-        )
+        middle = f" --resize {resize}: the middle of that is taken" if (resize := work.settings.resize) else ""
+        fit = f"--fit {work.settings.fit}{middle}"
+        said.append(f"images are brought to the networks' size, {size_text((height, width))} ({fit}).")
     if said:
         typer.echo(f"dubium: {' '.join(said)}", err=True)
 

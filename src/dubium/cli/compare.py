@@ -88,9 +88,10 @@ def compare(
     """
     from dubium.cli._progress import stage_bars
     from dubium.path_checks import is_evaluation_folder
-    from dubium.report.compare import write_comparison
+    from dubium.report.compare import check_class_counts, write_comparison
     from dubium.run import Settings, explain_dataset, open_results, open_work
     from dubium.run.store import COMPARED, has_results
+    from dubium.run.work import class_count
 
     texts = method_texts(methods) or ["ua-backprop"]
     if len(texts) > 2:
@@ -146,6 +147,7 @@ def compare(
             sizes.add(tuple(opened.about["input_shape"]))
             works.append(opened)
             folders.append(out / COMPARED[index])
+    check_class_counts([count for work in works if work is not None and (count := class_count(work))])
     if not json:
         say_nothing_differs(works, folders)
     if estimate:

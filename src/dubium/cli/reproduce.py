@@ -111,7 +111,7 @@ def reproduce(
         jobs, folder = jobs_on_networks(jobs, networks), folder / networks
     results, page = results or folder / "results", page or folder / "results.md"
     if name == PAGE:
-        check_has_results(results, scale)
+        check_has_results(results, scale, out)
     study, is_own = Study(scale, folder), bool(run or posterior)
     statuses = [job_status(entry, job, scale, results) for entry, job in jobs]
     statuses = [*training_statuses(statuses, scale, study.networks_folder), *statuses]

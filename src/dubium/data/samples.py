@@ -47,7 +47,9 @@ def as_dataset(data: Any) -> Dataset:
     if isinstance(data, Tensor):
         return Dataset(check_image_batch(data), None, (), GIVEN, "all")
     if isinstance(data, tuple | list) and len(data) == 2 and isinstance(data[0], Tensor):
-        return labelled_images(data[0], data[1])
+        are_two_images = data[0].ndim == 3 == getattr(data[1], "ndim", 0)
+        if not are_two_images:
+            return labelled_images(data[0], data[1])
     samples = list(read_samples(data))
     images, labels = zip(*samples, strict=True)
     sizes = {tuple(image.shape) for image in images}

@@ -5,8 +5,8 @@ from difflib import get_close_matches
 
 from torch import Tensor
 
-from dubium.checks import list_some, whole_number
-from dubium.class_names import equal_names, equal_names_text
+from dubium.checks import count_text, list_some, whole_number
+from dubium.class_names import equal_names, equal_names_text, list_names
 from dubium.errors import OptionError
 
 Pair = tuple[int, int]
@@ -48,6 +48,6 @@ def check_class_count(names: Sequence[str], classes: int, pair: Pair | None) -> 
     """Raise an error unless there is a name for each class, or for those of a pair."""
     if len(names) <= max(pair) if pair else len(names) != classes:
         raise OptionError(
-            f"class_names has {len(names)} names, {', '.join(names[:5])}, ...; a list of names is needed, one for each "
-            f"of the networks' classes: {classes}, not {len(names)}."
+            f"class_names has {count_text(len(names), 'name')} ({list_names(names)}); one is needed for each of the "
+            f"networks' classes: {classes}."
         )

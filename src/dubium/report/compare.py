@@ -73,11 +73,20 @@ def write_comparison(
     return path, agreement
 
 
+def check_class_counts(counts: Sequence[int]) -> None:
+    """Raise an error where two posteriors have different numbers of classes."""
+    if len(set(counts)) > 1:
+        raise OptionError(
+            f"The first networks have {counts[0]} classes, the second {counts[1]}, so that they cannot be compared."
+        )
+
+
 def compare_results(
     first: Results, second: Results, names: tuple[str, str], gallery: int
 ) -> tuple[list[str], Agreement]:
     """Cards of the images that both explained, the first run's most uncertain first, and how alike the runs are."""
     common = rows_in_common(first, second)
+    check_class_counts([len(row.probs) for row in common[0]])
     both = {image_key(row) for row in second.rows(second.explained, pictures=False)}
     kind = first.about["settings"]["kinds"][0]
     ranks = first.ranks(kind, gallery) if first.explained else {}

@@ -7,6 +7,7 @@ from math import log10
 import numpy as np
 import torch
 
+from dubium.checks import count_text
 from dubium.evaluation.metrics.calibration import BINS
 from dubium.figures import map_colours
 from dubium.report.pictures import img_element, stage_html
@@ -148,7 +149,7 @@ def reliability_diagram(summary: RunSummary) -> str:
         if not count:
             continue
         share = right / count
-        title = f"{int(count)} images, confidence {confidence / count:.0%}, {share:.0%} right"
+        title = f"{count_text(int(count), 'image')}, confidence {confidence / count:.0%}, {share:.0%} right"
         left, width = x(index / BINS) + 2, x(1 / BINS) - x(0) - 4
         parts.append(
             f'<rect x="{left:.1f}" y="{y(share):.1f}" width="{width:.1f}" height="{max(1.0, side * share):.1f}" '

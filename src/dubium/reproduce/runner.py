@@ -51,12 +51,14 @@ def check_has_jobs(name: str, scale: str, datasets: Sequence[str]) -> None:
     raise OptionError(f"{name} is not measured on {given}; it is on {', '.join(there)}.")
 
 
-def check_has_results(results: Path, scale: str) -> None:
+def check_has_results(results: Path, scale: str, out: Path) -> None:
     """Refuse a folder without results, of which a page would say nothing."""
     if not any(results.glob("*.json")):
+        others = [name for name in SCALES if any((out / name / "results").glob("*.json"))]
+        there = f" {out} has some of --scale {' and '.join(others)}." if others else ""
         raise OptionError(
-            f"There are no results in {results}, so that there is nothing to write a page of. Measure them first: "
-            f"`dubium reproduce all --scale {scale}`; or name their folder: --results FOLDER."
+            f"There are no results in {results}, so that there is nothing to write a page of.{there} Measure them "
+            f"first: `dubium reproduce all --scale {scale} --out {out}`; or name their folder: --results FOLDER."
         )
 
 

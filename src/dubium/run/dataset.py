@@ -12,7 +12,7 @@ from dubium.errors import FileFormatError
 from dubium.executor import Executor, in_turn
 from dubium.files import check_recorded, check_same_settings, write_json
 from dubium.folder_lock import own_folder
-from dubium.path_checks import RUN, refuse_evaluation_folder
+from dubium.path_checks import PICTURES, RUN, refuse_evaluation_folder
 from dubium.reading import read_json
 from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import check_shard, open_shard, read_about, read_rows
@@ -107,6 +107,8 @@ def claim_folder(out: Path, work: Work, fresh: bool) -> dict[str, Any]:
         check_same_settings(out, {name: there.get(name) for name in CLAIM}, here, advice=advice)
         return there
     delete_shards(out, [FOLDER, SIGNED] if keeps_scores else RESULTS)
+    for picture in (out / PICTURES).glob("[0-9][0-9][0-9][0-9]-*.png"):  # of the results that were here
+        picture.unlink()
     claim = {"shards": None, **here}
     write_json(out / FILE, claim)
     return claim

@@ -6,7 +6,7 @@ from typing import Any
 
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.checks import check_kinds, check_number, parse_memory, plain_number
-from dubium.choices import BILINEAR, FITS, INTERPOLATIONS, RANKING, STRETCH
+from dubium.choices import BILINEAR, CROP, FITS, INTERPOLATIONS, RANKING, STRETCH
 from dubium.errors import OptionError, lookup
 from dubium.image_checks import check_input_shape
 from dubium.option_text import read_method
@@ -26,7 +26,7 @@ class Settings:
         kinds: the maps to draw; the first ranks the images.
         top: how many of the most uncertain images to explain; None for all, 0 for none.
         only: the images to explain instead, by their index in the source.
-        fit: how an image of another size is brought to the networks'; "stretch" if nothing says otherwise.
+        fit: how an image of another size is brought to the networks'; else "stretch", or "crop" with `resize`.
         resize: pixels of an image's shorter side before its middle is taken.
         interpolation: how pixels are computed then; "bilinear" if nothing says otherwise.
         input_shape: (C, H, W) of the networks, where the posterior does not say.
@@ -68,7 +68,7 @@ class Settings:
         for name, value in plain.items():
             object.__setattr__(self, name, value)
         check_kinds(self.kinds)
-        lookup("fit", dict.fromkeys(FITS), self.fit or STRETCH)
+        lookup("fit", dict.fromkeys(FITS), self.image_fit)
         lookup("interpolation", dict.fromkeys(INTERPOLATIONS), self.interpolation or BILINEAR)
         parse_memory(self.memory)
         check_number("batch", self.batch, whole=True)
@@ -83,6 +83,11 @@ class Settings:
             raise OptionError(f"device is {self.device!r}; expected cpu or cuda.")
         if self.input_shape is not None:
             check_input_shape(self.input_shape)
+
+    @property
+    def image_fit(self) -> str:
+        """What `fit` means where nothing says it: a size to resize to is that of a middle to be taken."""
+        return self.fit or (STRETCH if self.resize is None else CROP)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Settings":

@@ -14,7 +14,7 @@ from dubium._explain import uncertainty
 from dubium._methods import choose_method
 from dubium.attribution._counterfactual_search import encode_images
 from dubium.checks import parse_memory
-from dubium.choices import BILINEAR, STRETCH
+from dubium.choices import BILINEAR
 from dubium.data.fit import Preprocessing
 from dubium.data.image_files import size_text
 from dubium.data.labels import check_spelling, match_labels
@@ -63,7 +63,7 @@ def open_work(
         posterior, record = open_posterior(settings.posterior)
     if "data_config" in settings.posterior:
         settings = resolve_data_config(settings, posterior)
-    settings = replace(settings, threads=settings.threads or torch.get_num_threads(), fit=settings.fit or STRETCH)
+    settings = replace(settings, threads=settings.threads or torch.get_num_threads(), fit=settings.image_fit)
     digests = posterior_digests(posterior)
     weights = {
         "kind": record.kind if record else None,
@@ -84,6 +84,9 @@ def open_work(
     preprocessing = make_preprocessing(settings, shape)
     output = settings.posterior.get("output")
     has_names = classes is not None
+    if classes and not settings.classes and (record is None or record.classes is None):  # names of a dataset
+        first = first_prediction(source, posterior, preprocessing, output)
+        classes = classes if first is None or first.probs.shape[1] == len(classes) else None
     source, classes, unmatched = name_by_folders(source, classes, posterior, preprocessing, output)
     source, note = drop_other_labels(source, classes, posterior, preprocessing, output)
     if settings.top != 0:
@@ -181,6 +184,12 @@ def first_prediction(
     return None
 
 
+def class_count(work: Work) -> int | None:
+    """How many classes the networks have, by what they say of an image; None if no image can be read."""
+    first = first_prediction(work.source, work.posterior, work.preprocessing, work.settings.posterior.get("output"))
+    return None if first is None else first.probs.shape[1]
+
+
 def agreement_note(work: Work) -> str:
     """Why no network will disagree with another, in words; "" where they do, or where nobody asks."""
     if "epistemic" not in work.settings.kinds:
@@ -210,7 +219,7 @@ def resolve_data_config(settings: Settings, posterior: Posterior) -> Settings:
 
 def make_preprocessing(settings: Settings, shape: Shape) -> Preprocessing:
     """How images of this shape are made of others, as the settings say."""
-    return Preprocessing(shape, settings.fit or STRETCH, settings.resize, settings.interpolation or BILINEAR)
+    return Preprocessing(shape, settings.image_fit, settings.resize, settings.interpolation or BILINEAR)
 
 
 def common_size(source: ImageSource) -> tuple[int | None, int | None]:

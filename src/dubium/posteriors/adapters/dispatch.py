@@ -105,7 +105,7 @@ def from_module(model: nn.Module, samples: int | None, seed: int) -> Posterior:
         from dubium.posteriors.adapters.torch_uncertainty import from_torch_uncertainty
 
         return from_torch_uncertainty(model, samples, seed)
-    dropout = any(isinstance(layer, nn.modules.dropout._DropoutNd) for layer in model.modules())
+    dropout = any(isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0 for layer in model.modules())
     raise PosteriorTypeError(
         f"The posterior is a single {type(model).__name__}, not a collection. Give a list of networks, even for one: "
         "[network]." + (" It has dropout layers: dubium.posteriors.MCDropout(network) samples them." if dropout else "")
