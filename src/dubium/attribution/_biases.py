@@ -8,7 +8,7 @@ The input counts as a bias of its own: its term is gradient times input.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -21,6 +21,7 @@ from torch.utils.hooks import RemovableHandle
 from dubium.attribution._autograd.graph import is_copy, leads_around
 from dubium.attribution._autograd.nodes import MissingAttributeError, disable_torch_function
 from dubium.attribution._bias_free import ELEMENTWISE_LAYERS, HOMOGENEOUS_LAYERS, LINEAR_LAYERS
+from dubium.attribution._closed_forms import CLOSED_FORMS, ClosedForm
 from dubium.attribution._implicit import ImplicitBiases
 from dubium.attribution._layout_rules import LayoutsByEdge, follow_layouts
 from dubium.attribution._layouts import Layout, image_layout
@@ -104,6 +105,15 @@ class RecordedBiases:
                 has_batch = dense or is_norm or out.ndim == layer.weight.ndim
                 value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
                 self.add(out, value.detach(), on_last_axis=dense)
+
+    def record_closed_form(
+        self, closed_form: ClosedForm, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
+    ) -> None:
+        """Forward hook of a layer whose implicit bias follows from its input and output."""
+        if torch.is_grad_enabled() and out.requires_grad and self.is_wanted(out):
+            given = args[0] if args else kwargs["input"]
+            with disable_torch_function():
+                self.add(out, closed_form(layer, given.detach(), out.detach()))
 
     def find_biases(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
         """All biases after the forward pass, the input first, which counts as one.
@@ -205,11 +215,21 @@ def hook_layers(
         if operations is not None:
             yield layer.register_forward_pre_hook(only_layers(operations.pause))
             yield layer.register_forward_hook(only_layers(operations.resume), prepend=True, always_call=True)
-        if not has_known_bias:
+        closed_form = None if has_known_bias else closed_form_of(layer)
+        if closed_form is not None:
+            record = partial(recorded.record_closed_form, closed_form)
+            yield layer.register_forward_hook(only_layers(record), prepend=True, with_kwargs=True)
+        elif not has_known_bias:
             yield layer.register_forward_pre_hook(only_layers(implicit.before), with_kwargs=True)
             yield layer.register_forward_hook(only_layers(implicit.after), prepend=True)
         elif not has_no_bias:
             yield layer.register_forward_hook(only_layers(recorded.record_layer), prepend=True)
+
+
+def closed_form_of(layer: nn.Module) -> ClosedForm | None:
+    """How the implicit bias follows from input and output; None if it does not, or if the input is overwritten."""
+    base = None if "forward" in vars(layer) or getattr(layer, "inplace", False) else torch_class(type(layer))  # type: ignore[arg-type]
+    return None if base is None else CLOSED_FORMS.get(base)
 
 
 def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
