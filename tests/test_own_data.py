@@ -369,3 +369,8 @@ def test_the_command_ends_with_its_own_exit_code(here):
         done = subprocess.run([sys.executable, "-m", "dubium", *words], capture_output=True, text=True)
         assert done.returncode == code, done.stderr
         assert done.stdout + done.stderr
+
+
+def test_a_label_below_zero_is_named(networks, x):
+    with pytest.raises(ImagesError, match="A label is -1; whole numbers from 0 on are needed"):
+        dubium.explain_dataset(networks, (x, torch.tensor([0, 1, -1, 2])), "o")

@@ -71,7 +71,9 @@ def load(
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return Dataset(read_images([path], preprocessing), None, (), str(path), "all")
     if path.is_file():
-        raise FileFormatError(f"{path} is neither an image nor .npy nor .npz.")
+        raise FileFormatError(
+            f"{path} is neither an image nor .npy nor .npz. A saved tensor: numpy.save(name, x.numpy())."
+        )
     factory = " A function of yours cannot be named here: save its images as an .npz file." if ":" in text else ""
     raise UnknownNameError(
         f"{unknown_name_text('dataset', text, [*SOURCES, DEMO])} Or give the path of a folder of images, an image, or "

@@ -106,7 +106,13 @@ def labelled_images(images: Tensor, labels: Any) -> Dataset:
             f"The labels are a {type(labels).__name__}, of {str(first)!r:.60} and others; {len(images)} whole numbers "
             f"from 0 on are needed, one for each image.{advice}"
         ) from error
-    if numbers.shape != images.shape[:1] or numbers.is_floating_point() or (len(numbers) and int(numbers.min()) < 0):
+    is_number_each = numbers.shape == images.shape[:1] and not numbers.is_floating_point()
+    if is_number_each and len(numbers) and int(numbers.min()) < 0:
+        raise ImagesError(
+            f"A label is {int(numbers.min())}; whole numbers from 0 on are needed. Leave out images without a label, "
+            "or give the images alone."
+        )
+    if not is_number_each:
         raise ImagesError(
             f"The labels have shape {tuple(numbers.shape)} and type {numbers.dtype}; {len(images)} whole numbers from "
             f"0 on are needed, one for each image.{' One-hot labels: labels.argmax(1).' * (numbers.ndim == 2)}"

@@ -73,7 +73,8 @@ def evaluate_anomaly(evaluation: Evaluation, options: AnomalyOptions) -> dict[st
             values = {"iou": iou, "ada": (iou > FOUND).double()}
             values |= {"recovery": recovers(boxes[fooled])} if fooled.any() else {}
             measurements[label] |= mean_measurements(values, kind)
-    notes = [f"{int(fooled.sum())} of {len(fooled)} patches change the prediction: `recovery` is about these."]
+    about = "`recovery` is about these" if fooled.any() else "without one there is no `recovery`"
+    notes = [f"{int(fooled.sum())} of {len(fooled)} patches change the prediction: {about}."]
     if fooled.any():
         notes.append(f"With the planted box removed, `recovery` is {float(recovers(corners[fooled]).mean()):.3g}.")
     if share_all_images(evaluation.data, source):
