@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 import dubium
+from dubium.attribution._layout_rules import remembered_layouts
 from tests.test_layers import LAYERS, imported
 
 ROOT = Path(__file__).parents[1]
@@ -100,6 +101,7 @@ def calls_between_modules(call):
 def test_one_images_way_is_drawn_as_it_is_called():
     posterior, x = dubium.load_posterior("demo"), dubium.data.load("demo").batch([0])
     dubium.explain(posterior, x)  # modules are imported, which is no part of the way
+    remembered_layouts.cache_clear()  # layouts are found once
     called = calls_between_modules(lambda: dubium.explain(posterior, x))
     path = labels(WAY)
     assert {(path[a], path[b]) for a, b in edges(WAY)} <= called

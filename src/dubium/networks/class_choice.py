@@ -48,6 +48,6 @@ def check_class_count(names: Sequence[str], classes: int, pair: Pair | None) -> 
     """Raise an error unless there is a name for each class, or for those of a pair."""
     if len(names) <= max(pair) if pair else len(names) != classes:
         raise OptionError(
-            f"class_names has {count_text(len(names), 'name')} ({list_names(names)}); one is needed for each of the "
-            f"networks' classes: {classes}."
+            f"class_names has {count_text(len(names), 'name')} ({list_names(names)}); a list of names is needed, one "
+            f"for each of the networks' classes: {classes}, not {len(names)}."
         )
