@@ -69,7 +69,8 @@ def test_an_unknown_table_is_exit_2_with_the_nearest(tmp_path):
         ("ensembles", "ensembles has nothing to measure at --scale smoke; it has at paper or cpu."),
         (
             "page",
-            "so that there is nothing to write a page of. Measure them first: `dubium reproduce all --scale smoke --out",
+            "so that there is nothing to write a page of. Measure them first: "
+            "`dubium reproduce all --scale smoke --out",
         ),
     ],
 )
