@@ -36,6 +36,15 @@ def test_closed_forms_are_what_forward_mode_gives(name):
     torch.testing.assert_close(CLOSED_FORMS[type(layer)](layer, x, layer(x)), expected, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("layer", [nn.GELU(), nn.GELU("tanh"), nn.SiLU()], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_large_features_have_finite_biases_in_every_precision(layer, dtype):
+    x = torch.tensor([-6e4, -300.0, -41.0, -2.0, 0.0, 2.0, 41.0, 300.0, 6e4], dtype=dtype)
+    (expected,) = implicit_biases(lambda value: (layer(value),), [x.double()])
+    found = CLOSED_FORMS[type(layer)](layer, x, layer(x)).double()
+    torch.testing.assert_close(found, expected, rtol=4 * torch.finfo(dtype).eps, atol=1e-6)
+
+
 class Halved(nn.LayerNorm):
     """A layer of another function than its base."""
 

@@ -34,6 +34,7 @@ def norm_bias(out: Tensor, shift: Tensor | None, variance: Tensor, eps: float) -
 
 
 def gelu_bias(layer: nn.GELU, x: Tensor, _out: Tensor) -> Tensor:
+    x = x.clamp(-40, 40)  # it is 0 from there on, and in half precision the powers of a larger number are infinite
     if layer.approximate == "none":  # x Phi(x)
         return -x.square() * torch.exp(-x.square() / 2) / math.sqrt(2 * math.pi)
     cubic, scale = 0.044715, math.sqrt(2 / math.pi)  # x (1 + tanh u) / 2
@@ -41,9 +42,8 @@ def gelu_bias(layer: nn.GELU, x: Tensor, _out: Tensor) -> Tensor:
     return -x.square() * (1 - tanh.square()) * scale * (1 + 3 * cubic * x.square()) / 2
 
 
-def silu_bias(_layer: nn.SiLU, x: Tensor, _out: Tensor) -> Tensor:
-    sigmoid = torch.sigmoid(x)
-    return -x.square() * sigmoid * (1 - sigmoid)
+def silu_bias(_layer: nn.SiLU, x: Tensor, out: Tensor) -> Tensor:
+    return -out * (x * torch.sigmoid(-x))
 
 
 CLOSED_FORMS: dict[type[nn.Module], ClosedForm] = {
