@@ -75,7 +75,8 @@ def test_it_is_said_once_for_a_dataset_and_for_an_evaluation(networks, x, tmp_pa
     with pytest.warns(UserWarning, match="networks give the same outputs") as said:
         dubium.explain_dataset(same, x, tmp_path / "out", batch=2)
     assert [str(warning.message)[:40] for warning in said] == ["all 3 networks give the same outputs, as"]
-    with pytest.warns(UserWarning, match=SAME):
+    agree = "All 3 networks agree everywhere"
+    with pytest.warns(UserWarning, match=SAME), pytest.raises(OptionError, match=agree):
         dubium.evaluate(same, x, ["grad"], scale="smoke", images=2, step=10.0)
 
 

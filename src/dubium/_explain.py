@@ -96,8 +96,8 @@ def explain(
             networks.check_repeats(logits)
         for each in [maps, extras["signed"]] if "signed" in extras else [maps]:
             if not each.isfinite().all():
-                refuse_maps(each, chosen.name, is_users=chosen.pixel_method.is_users)
-        if chosen.pixel_method.entry is METHODS[FULLGRAD] and networks.first_checks.node_names_to_measure:
+                refuse_maps(each, chosen.name, is_users=chosen.attributor.is_users)
+        if chosen.attributor.entry is METHODS[FULLGRAD] and networks.first_checks.node_names_to_measure:
             warn_if_incomplete(networks, networks.first_checks.node_names_to_measure, x, context.memory)
     warn_of_logits(x, logits, kinds)
     if pair_ids is not None:

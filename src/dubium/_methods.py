@@ -77,7 +77,7 @@ class MethodResult(NamedTuple):
 class UABackpropMethod:
     """UA-Backprop: shares of the uncertainty on each network's logits weight the relevance maps of these logits."""
 
-    pixel_method: ConfiguredAttributor  # the relevance
+    attributor: ConfiguredAttributor  # the relevance
     relevance_argument: object  # as the user named it
     options: UABackpropOptions
     explains_log_probs: bool  # the networks that it is given are to return log-probabilities, which are logits too
@@ -88,12 +88,12 @@ class UABackpropMethod:
         if x[:1].nbytes > LARGE_IMAGE:
             check_gradient_memory(networks, x, context.memory)
         relevance_context = replace(context, progress=DEFAULT_CONTEXT.progress, signed=False)
-        prepared = self.pixel_method.relevance_class(self.pixel_method, networks, x, relevance_context)
+        prepared = self.attributor.relevance_class(self.attributor, networks, x, relevance_context)
         options = self.options
         if options.tau1 == "auto":
             options = options.resolve_tau1(prepared.logits.shape[-1], x.shape[1])
         maps, extras = ua_backprop(prepared, x, kinds, options, context)
-        described = {"relevance": self.relevance_argument, **vars(options), **self.pixel_method.options}
+        described = {"relevance": self.relevance_argument, **vars(options), **self.attributor.options}
         if options.of == "logits":
             del described["of"]  # results of earlier versions have the same description
         return MethodResult(prepared.logits, maps, extras, described)
@@ -103,25 +103,25 @@ class UABackpropMethod:
 class DirectMethod:
     """An attributor whose target is the uncertainty itself, a function of all networks' logits."""
 
-    pixel_method: ConfiguredAttributor
+    attributor: ConfiguredAttributor
     name: str
     needs_gradients: bool  # if True, a network whose logits have no gradient at x is refused: its maps would be flat
     explains_log_probs: ClassVar[bool] = False
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> MethodResult:
         if self.needs_gradients and x[:1].nbytes > LARGE_IMAGE:
-            by_member = self.pixel_method.entry is not None and self.pixel_method.entry.is_by_member
+            by_member = self.attributor.entry is not None and self.attributor.entry.is_by_member
             check_gradient_memory(networks if by_member else [Stack([*networks])], x, context.memory)
         logits = predict_logits(networks, x, context.memory)
         if len(x) == 0:
-            return MethodResult(logits, x.new_zeros(0, len(kinds), *x.shape[2:]), {}, self.pixel_method.options)
-        maps, extras = self.pixel_method(
+            return MethodResult(logits, x.new_zeros(0, len(kinds), *x.shape[2:]), {}, self.attributor.options)
+        maps, extras = self.attributor(
             Stack([*networks]), x, UncertaintyTarget(kinds), context, target_count=len(kinds)
         )
-        if self.pixel_method.entry is not None and self.pixel_method.entry.is_scaled:
+        if self.attributor.entry is not None and self.attributor.entry.is_scaled:
             scores = class_shares(logits).sum(-1)[[KINDS.index(kind) for kind in kinds]]
             maps = scale_to_scores(maps, scores.T)
-        return MethodResult(logits, maps, extras, self.pixel_method.options)
+        return MethodResult(logits, maps, extras, self.attributor.options)
 
 
 def scale_to_scores(maps: Maps, scores: Scores) -> Maps:

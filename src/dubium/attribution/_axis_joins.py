@@ -1,15 +1,10 @@
 """What operations that join features, or choose and write parts of them, do to the layout of a feature."""
 
-import math
-
 import torch
 
-from dubium.attribution._autograd.nodes import call_backward, signed_number
+from dubium.attribution._autograd.nodes import call_backward, output_precision, signed_number
 from dubium.attribution._axis_moves import KnownInput, NodeOutput
 from dubium.attribution._layouts import TOKENS, Layout, axis_size, is_unplaced, token_axis, unplaced_axis
-
-LARGEST_COUNT = 2**24
-"""Up to which float32 can count."""
 
 
 def concatenate_axes(output: NodeOutput) -> Layout | None:
@@ -39,19 +34,42 @@ def concatenate_axes(output: NodeOutput) -> Layout | None:
 def find_starts(output: NodeOutput, placed: KnownInput) -> list[int] | None:
     """Where, on each axis of the output, the numbers of an input begin that were copied there as a block.
 
-    The node's backward says so: given the index of each of the output's numbers, it returns, for each of the input's,
-    the index at which it ended up.
+    On an axis that kept its size they begin at 0, unless another is as long, with which it may have been exchanged.
     """
-    count = math.prod(output.shape)
-    if count > LARGEST_COUNT or 0 in placed.shape:
+    if len(placed.shape) != len(output.shape) or 0 in placed.shape:
         return None
-    indices = call_backward(output.node.autograd_node, torch.arange(count).view(output.shape))[placed.input_nr]
-    if indices is None or tuple(indices.shape) != placed.shape:
-        return None
-    corners = [torch.unravel_index(indices.flatten()[n].real.long(), output.shape) for n in (0, -1)]
-    first, last = [[int(number) for number in corner] for corner in corners]
-    is_block = [end - start + 1 for start, end in zip(first, last, strict=True)] == [*placed.shape]
-    return first if is_block else None
+    starts = [0] * len(output.shape)
+    for number, size in enumerate(placed.shape):
+        if size == output.shape[number] and placed.shape.count(size) == 1:
+            continue
+        lines = copied_lines(output, placed, number)
+        if lines is None:
+            return None
+        starts[number] = lines[0][0]
+        for axis, line in enumerate(lines):
+            if line != [starts[number] + (n if axis == number else 0) for n in range(len(line))]:
+                return None
+    return starts
+
+
+def copied_lines(output: NodeOutput, placed: KnownInput, number: int) -> list[list[int]] | None:
+    """At which index of an axis of the output numbers of an input ended up: those of its first line along each axis.
+
+    The node's backward says so: given the index of each of the output's numbers, it returns those of the input's. It
+    computes in the type of the output. If that cannot count so far, the index is given digit by digit.
+    """
+    node, size, axes = output.node.autograd_node, output.shape[number], range(len(output.shape))
+    base, place_value, lines = int(2 / output_precision(node)), 1, [[0] * length for length in placed.shape]
+    while place_value < max(2, size):
+        digits = torch.arange(size) // place_value % base
+        found = call_backward(node, digits.view([size if axis == number else 1 for axis in axes]))[placed.input_nr]
+        if found is None or tuple(found.shape) != placed.shape:
+            return None
+        for axis, line in enumerate(lines):
+            numbers = found[tuple([slice(None) if other == axis else 0 for other in axes])].real.tolist()
+            lines[axis] = [before + place_value * int(digit) for before, digit in zip(line, numbers, strict=True)]
+        place_value *= base
+    return lines
 
 
 def assign_part(output: NodeOutput) -> Layout | None:

@@ -74,9 +74,7 @@ class RecordedBiases:
     only_spatial: bool
     entries: list[RecordedBias] = field(default_factory=list)
     normalise_calls: list[NormaliseCall] = field(default_factory=list)
-    network_splits_batch: bool = (
-        False  # whether it takes batches apart: then some feature has a place only for one image
-    )
+    network_splits_batch: bool = False  # whether some feature has a place in a pass of one image, and not in this one
 
     def is_wanted(self, out: Tensor) -> bool:
         """Whether the bias of such an output is of any use: frequencies, for one, have no place."""
@@ -90,18 +88,18 @@ class RecordedBiases:
             place_edge = edge if placed_as is None else get_gradient_edge(placed_as)
             self.entries.append(RecordedBias(edge, tensor.shape, bias, -1 if on_last_axis else 1, place_edge))
 
-    def record_layer(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> None:
+    def record_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
         """Forward hook. Convolution, dense layer, BatchNorm: record the bias. `Normalise`: note the call."""
         if not torch.is_grad_enabled():  # a pass that is made for a check
             return
         with disable_torch_function():
             if isinstance(layer, Normalise):
                 if out.requires_grad and len(out) == self.image_count:
-                    self.normalise_calls.append(NormaliseCall(layer, args[0], out))
+                    self.normalise_calls.append(NormaliseCall(layer, first_argument(args, kwargs), out))
                 return
             dense, is_norm = isinstance(layer, nn.Linear), isinstance(layer, _BatchNorm)
             value = batch_norm_shift(layer) if is_norm else layer.bias
-            if isinstance(value, Tensor) and not value.requires_grad:  # one that depends on the image is no constant
+            if isinstance(value, Tensor):
                 has_batch = dense or is_norm or out.ndim == layer.weight.ndim
                 value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
                 self.add(out, value.detach(), on_last_axis=dense)
@@ -111,9 +109,9 @@ class RecordedBiases:
     ) -> None:
         """Forward hook of a layer whose implicit bias follows from its input and output."""
         if torch.is_grad_enabled() and out.requires_grad and self.is_wanted(out):
-            given = args[0] if args else kwargs["input"]
+            given = first_argument(args, kwargs).detach()
             with disable_torch_function():
-                self.add(out, closed_form(layer, given.detach(), out.detach()))
+                self.add(out, closed_form(layer, given, out.detach()))
 
     def find_biases(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
         """All biases after the forward pass, the input first, which counts as one.
@@ -183,8 +181,8 @@ def record_biases(network: nn.Module, image_count: int, *, only_spatial: bool) -
     is recorded operation by operation.
     """
     recorded = RecordedBiases(image_count, only_spatial)
-    layers, has_operations = innermost_layers(network)
-    operations = OperationRecorder(recorded.is_wanted, recorded.add) if has_operations else None
+    layers, computes_outside_layers = innermost_layers(network)
+    operations = OperationRecorder(recorded.is_wanted, recorded.add) if computes_outside_layers else None
     handles = [*hook_layers(layers, recorded, operations)]
     try:
         with nullcontext() if operations is None else operations.recording():
@@ -207,6 +205,17 @@ def hook_layers(
         """The hook, for these layers alone: a user's forward may deepcopy a layer, and the copy has its hooks, too."""
         return lambda layer, *given: hook(layer, *given) if layer in layers else None
 
+    def unless_parameters_depend(record: Callable[..., None]) -> Callable[..., Any]:
+        """The hook, for layers whose parameters are constants; of others the bias is found by forward mode."""
+
+        def record_bias(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+            if not has_dependent_parameters(layer):
+                return record(layer, args, kwargs, out)
+            implicit.before(layer, args, kwargs)
+            return implicit.after(layer, args, out)
+
+        return only_layers(record_bias)
+
     for layer, has_known_bias in layers.items():
         may_have_bias = isinstance(layer, (_BatchNorm, Normalise)) or getattr(layer, "bias", None) is not None
         has_no_bias = has_known_bias and not may_have_bias
@@ -216,14 +225,23 @@ def hook_layers(
             yield layer.register_forward_pre_hook(only_layers(operations.pause))
             yield layer.register_forward_hook(only_layers(operations.resume), prepend=True, always_call=True)
         closed_form = None if has_known_bias else closed_form_of(layer)
-        if closed_form is not None:
-            record = partial(recorded.record_closed_form, closed_form)
-            yield layer.register_forward_hook(only_layers(record), prepend=True, with_kwargs=True)
-        elif not has_known_bias:
+        if not has_known_bias and closed_form is None:
             yield layer.register_forward_pre_hook(only_layers(implicit.before), with_kwargs=True)
             yield layer.register_forward_hook(only_layers(implicit.after), prepend=True)
         elif not has_no_bias:
-            yield layer.register_forward_hook(only_layers(recorded.record_layer), prepend=True)
+            record = partial(recorded.record_closed_form, closed_form) if closed_form else recorded.record_layer
+            yield layer.register_forward_hook(unless_parameters_depend(record), prepend=True, with_kwargs=True)
+
+
+def has_dependent_parameters(layer: nn.Module) -> bool:
+    """Whether a parameter depends on the image, as those that `torch.func.functional_call` puts in may."""
+    return not all(value is None or value.is_leaf for value in layer._parameters.values())
+
+
+def first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    """The input of a layer that has one, which a caller may name."""
+    given: Tensor = args[0] if args else next(iter(kwargs.values()))
+    return given
 
 
 def closed_form_of(layer: nn.Module) -> ClosedForm | None:
@@ -243,11 +261,13 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     """
     layers: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
-    has_operations, waiting, seen, never_layers = False, [network], {network}, {network}
+    computes_outside_layers, waiting, seen, never_layers = False, [network], {network}, {network}
     while waiting:
         module = waiting.pop()
         never_layers.update(inner_networks(module) if module in never_layers else ())
-        has_operations = has_operations or bool(module._forward_hooks or module._forward_pre_hooks)  # a user's
+        computes_outside_layers = computes_outside_layers or bool(
+            module._forward_hooks or module._forward_pre_hooks
+        )  # a user's
         # a forward that was put into the module is not that of its class; mypy does not see that classes are hashable
         base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
         has_parameter_bias = base is not None and issubclass(base, PARAMETER_BIAS_LAYERS)
@@ -257,11 +277,11 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
             is_ours = type(module) in (Normalise, FixedDropout)  # the latter has another mask at each call
             layers[module] = has_parameter_bias or is_homogeneous or is_ours
         else:
-            has_operations = has_operations or base is not nn.Sequential
+            computes_outside_layers = computes_outside_layers or base is not nn.Sequential
         fresh = [child for child in children if child not in seen]
         seen.update(fresh)
         waiting += reversed(fresh)
-    return layers, has_operations
+    return layers, computes_outside_layers
 
 
 def inner_networks(wrapper: nn.Module) -> list[nn.Module]:

@@ -28,7 +28,7 @@ def group_norm_bias(layer: nn.GroupNorm, x: Tensor, out: Tensor) -> Tensor:
 
 
 def norm_bias(out: Tensor, shift: Tensor | None, variance: Tensor, eps: float) -> Tensor:
-    """Of `w (x - mean) / sqrt(variance + eps) + shift`: all of it but for what eps leaves of the slope along x."""
+    """Of `f(x) = w (x - mean) / sqrt(variance + eps) + shift`; J x is `(f(x) - shift) eps / (variance + eps)`."""
     scaled = out if shift is None else out - shift
     return out - scaled * (eps / (variance + eps))
 

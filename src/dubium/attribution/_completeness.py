@@ -6,11 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from dubium.attribution._autograd.nodes import MissingAttributeError, output_precision
 from dubium.attribution._autograd.rules import GRADIENT_RULES
 from dubium.attribution._biases import Bias
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._cut_gradients import find_unseen
-from dubium.attribution._fullgrad_terms import term_product, term_total
+from dubium.attribution._fullgrad_terms import term_size, term_total
 from dubium.attribution._target import ALL_LOGITS, LogitTarget
 from dubium.attribution.fullgrad import FullGradPass, reduce_at_biases
 from dubium.checks import warn_user
@@ -59,9 +60,17 @@ def warn_if_incomplete(
 
 def rounding_gap(forward_pass: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, ""]:
     """The relative gap that rounding may make between logits and the sum of all terms."""
-    sizes = sum_over_biases(forward_pass, target, lambda *term: term_product(*term).abs().flatten(2).sum(2), memory)
+    sizes = sum_over_biases(forward_pass, target, term_size, memory)
     logits = target(forward_pass.output.detach())
-    return SUM_ROUNDING * torch.finfo(logits.dtype).eps * (sizes / logits.abs().clamp(min=1)).median()
+    return SUM_ROUNDING * lowest_precision(forward_pass) * (sizes / logits.abs().clamp(min=1)).median()
+
+
+def lowest_precision(forward_pass: FullGradPass) -> float:
+    """The machine's precision in the shortest type of numbers that a feature has; autocast makes features short."""
+    try:
+        return max([output_precision(edge.node, edge.output_nr) for edge in forward_pass.edges])
+    except MissingAttributeError:
+        return torch.finfo(forward_pass.output.dtype).eps
 
 
 def fullgrad_gap(network: nn.Module, x: Images, *, memory: int = DEFAULT_MEMORY) -> Float[Tensor, "B K"]:

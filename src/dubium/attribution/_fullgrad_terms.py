@@ -19,7 +19,15 @@ TermMap = Callable[[Bias, Tensor], Tensor]
 
 def term_total(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
     """The sum of all numbers of a term."""
-    product = term_product(bias, gradient)
+    return sum_numbers(term_product(bias, gradient))
+
+
+def term_size(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
+    """The sum of the absolute numbers of a term."""
+    return sum_numbers(term_product(bias, gradient).abs())
+
+
+def sum_numbers(product: Float[Tensor, "t S ..."]) -> Float[Tensor, "t S"]:
     return product.reshape(*product.shape[:2], -1).sum(2)
 
 

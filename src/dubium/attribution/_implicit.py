@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dubium.attribution._biases import RecordedBiases
 
 BIAS_ROUNDING = 64  # times the machine's precision: a bias below this is that of a homogeneous function
+LARGEST_ROUNDING = 2**-5  # of the values, in any precision: a larger bias is none of rounding
 
 
 class NoForwardModeError(NotImplementedError):
@@ -82,7 +83,7 @@ def significant_bias(value: Tensor, tangent: Tensor | None) -> Tensor | None:
     if not is_continuous(value) or not value.numel():
         return None
     bias = replace_infinity(value - tangent if tangent is not None else value)  # from infinity comes no gradient
-    precision = BIAS_ROUNDING * torch.finfo(bias.dtype).eps
+    precision = min(BIAS_ROUNDING * torch.finfo(bias.dtype).eps, LARGEST_ROUNDING)
     is_significant = largest_of_images(bias) > precision * largest_of_images(replace_infinity(value))
     if not is_significant.any():
         return None

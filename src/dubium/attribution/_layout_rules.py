@@ -77,14 +77,14 @@ def apply_rules(nodes: Sequence[FeatureNode]) -> Mapping[tuple[int, int], Layout
     layouts = {(0, 0): image_layout(nodes[0].shapes[0])}
     for number, node in enumerate(nodes):
         known_inputs = [
-            KnownInput(input_nr, layout, nodes[made_by].shapes[output_nr])
-            for input_nr, made_by, output_nr in node.inputs
-            if (layout := layouts.get((made_by, output_nr))) is not None
+            KnownInput(input_nr, layout, nodes[producer_nr].shapes[output_nr])
+            for input_nr, producer_nr, output_nr in node.inputs
+            if (layout := layouts.get((producer_nr, output_nr))) is not None
         ]
         if not known_inputs or node.saved is None:
             continue
         saved = dict(zip(AXIS_ARGUMENTS.get(node.name, ()), node.saved, strict=True))
-        rule = keep_same_shape if node.is_python else LAYOUT_RULES.get(node.name, keep_axes)
+        rule = keep_same_shape if node.is_python else LAYOUT_RULES.get(node.name, follow_sizes)
         for output_nr, shape in enumerate(node.shapes):
             layout = rule(NodeOutput(node, saved, output_nr, shape, known_inputs))
             if layout is not None and layout.axes:
@@ -101,7 +101,7 @@ def keep_same_shape(output: NodeOutput) -> Layout | None:
     return next((each.layout for each in output.known_inputs if each.shape == output.shape), None)
 
 
-def keep_axes(output: NodeOutput) -> Layout | None:
+def follow_sizes(output: NodeOutput) -> Layout | None:
     """Elementwise functions, norms, pooling, interpolation, and whatever has no rule of its own.
 
     Inputs are broadcast. If their layouts differ, the one with the fewest axes without a place is taken, and among

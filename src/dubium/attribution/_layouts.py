@@ -65,7 +65,7 @@ class Layout(NamedTuple):
         """The layout after a convolution, pooling or interpolation has made an axis longer or shorter.
 
         An axis that ran along the whole image is taken to do so still; so is a padded one, if the operation's window
-        takes up at least as many lines as were padded.
+        consumes all of the padding.
         """
         part = self.axes[index][0]
         if axis_size(self.axes[index]) == size:

@@ -82,7 +82,8 @@ class OperationRecorder(TorchFunctionMode):
         if self.depth or not torch.is_grad_enabled() or function in GRADIENTS:
             return function(*args, **kwargs)
         name = getattr(function, "__name__", "")
-        if name in HOMOGENEOUS_FUNCTIONS and "value" not in kwargs:
+        pads_with_value = name == "pad" and ("value" in kwargs or len(args) > 3)
+        if name in HOMOGENEOUS_FUNCTIONS and not pads_with_value:
             return function(*args, **kwargs)
         inputs = [value for value in flatten_tensors((args, kwargs)) if is_continuous(value)]
         dependent = [value for value in inputs if value.requires_grad]

@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from dubium.attribution._autograd.nodes import (
-    ASKED,
     COPIES,
+    TOLD_BY_BACKWARD,
     BackwardNode,
     Edge,
     Node,
@@ -51,8 +51,8 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
             found[node] = read_node(node, edges)
     for backward_node in found.values():
         backward_node.input_nodes = [found[edge.node] for edge in backward_node.edges]
-        for made_by in backward_node.input_nodes:
-            made_by.output_nodes.append(backward_node)
+        for producer in backward_node.input_nodes:
+            producer.output_nodes.append(backward_node)
     for backward_node in found.values():
         backward_node.has_one_use = len(backward_node.output_nodes) == 1 and backward_node.autograd_node not in wanted
     return [*reversed(found.values())]
@@ -61,9 +61,9 @@ def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
 class FeatureInput(NamedTuple):
     """An input of a node that depends on the images."""
 
-    number: int  # among all inputs
-    node: int  # that made it, by its place in the graph
-    output_nr: int  # of that node
+    input_nr: int  # among all inputs of its node
+    producer_nr: int  # of the node that made it, by its place in the graph
+    output_nr: int  # among the outputs of that node
 
 
 class FeatureNode(NamedTuple):
@@ -74,22 +74,22 @@ class FeatureNode(NamedTuple):
     inputs: tuple[FeatureInput, ...]
     saved: tuple[Any, ...] | None  # of the axes, see `read_axis_arguments`
     is_python: bool  # a `torch.autograd.Function` written in Python
-    autograd_node: Node | None  # if nothing but its backward tells all that it did
+    autograd_node: Node | None  # if only running its backward tells all that it did; such graphs are not remembered
 
 
 def nodes_after(leaf: Tensor, edges: Iterable[GradientEdge]) -> tuple[list[Node], tuple[FeatureNode, ...]]:
     """The nodes between a leaf of the graph, which comes first, and some edges of it, each after those that made its
     inputs: torch's own, and what they did."""
     start = get_gradient_edge(leaf).node
-    found, places = [FeatureNode("leaf", tuple(output_shapes(start)), (), (), False, None)], {start: 0}
+    found, numbers = [FeatureNode("leaf", tuple(output_shapes(start)), (), (), False, None)], {start: 0}
     for node, next_nodes in inputs_first([edge.node for edge in edges], stop_at=[start]):
         name = operation_name(node.name())
-        inputs = [FeatureInput(i, places[below], nr) for i, (below, nr) in enumerate(next_nodes) if below in places]
-        asked = node if name in ASKED else None
+        inputs = [FeatureInput(i, numbers[below], nr) for i, (below, nr) in enumerate(next_nodes) if below in numbers]
+        runnable_node = node if name in TOLD_BY_BACKWARD else None
         saved, is_python = read_axis_arguments(node, name), not callable(node)
-        places[node] = len(found)
-        found.append(FeatureNode(name, tuple(output_shapes(node)), tuple(inputs), saved, is_python, asked))
-    return [*places], tuple(found)
+        numbers[node] = len(found)
+        found.append(FeatureNode(name, tuple(output_shapes(node)), tuple(inputs), saved, is_python, runnable_node))
+    return [*numbers], tuple(found)
 
 
 def graph_signature(graph: Sequence[BackwardNode], wanted: Sequence[GradientEdge]) -> tuple[Any, ...]:

@@ -54,7 +54,7 @@ AXIS_ARGUMENTS: dict[str, tuple[str, ...]] = {
     "Unfold": ("dimension", "size", "step"),
     "ConstantPadNd": ("pad",),
     "Im2Col": ("kernel_size", "dilation", "padding", "stride"),
-    "Convolution": ("groups",),
+    **dict.fromkeys(["Convolution", "ConvolutionOverrideable", "MkldnnConvolution"], ("groups",)),
     "Index": ("indices",),
     **dict.fromkeys(["Split", "SplitWithSizes", "Select", "Unbind", "Cat", "Stack"], ("dim",)),
     **dict.fromkeys(["IndexSelect", "Gather", "Sort", "Topk"], ("dim",)),
@@ -65,8 +65,8 @@ AXIS_ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 """What nodes have saved of the axes that they move, cut or join, by the name of their operation."""
 
-ASKED = frozenset({"Cat", "torch::autograd::CopySlices"})
-"""Operations that have not saved where they put their inputs."""
+TOLD_BY_BACKWARD = frozenset({"Cat", "torch::autograd::CopySlices"})
+"""Operations that have not saved where they put their inputs: only running their backward tells."""
 
 disable_torch_function = getattr(torch._C, "DisableTorchFunction", nullcontext)
 """Context manager that disables `__torch_function__`: reading `.shape` or `.grad_fn` inside reaches no
@@ -108,24 +108,30 @@ def operation_name(node_name: str) -> str:
 
 
 def read_axis_arguments(node: Node, operation: str) -> tuple[Any, ...] | None:
-    """What `AXIS_ARGUMENTS` names for this operation; None where this version of torch does not show all of it.
+    """What `AXIS_ARGUMENTS` names for this operation; None where this version of torch does not show all of it, or
+    where a saved tensor was overwritten since.
 
     Of tensors of indices, only which axes have one.
     """
     names = AXIS_ARGUMENTS.get(operation, ())
     try:
         values = [read_attribute(node, f"_saved_{name}") for name in names]
-    except MissingAttributeError:
+    except (MissingAttributeError, RuntimeError):
         return None
     return (tuple([index is not None for index in values[0]]),) if operation == "Index" else tuple(values)
 
 
 def call_backward(node: Node, numbers: Tensor) -> Sequence[Tensor | None]:
-    """What a node with one output returns for a gradient of these numbers: something for each of its inputs."""
+    """What a node with one output returns for a gradient of these numbers, broadcast: something for each input."""
     metadata = read_attribute(node, "_input_metadata")[0]
     with torch.no_grad():
-        found = node(numbers.to(metadata.device, metadata.dtype))
+        found = node(numbers.to(metadata.device, metadata.dtype).expand(metadata.shape))
     return found if isinstance(found, tuple) else (found,)
+
+
+def output_precision(node: Node, output_nr: int = 0) -> float:
+    """The machine's precision in the type of an output: 2**-7 of bfloat16, whose whole numbers are exact up to 2**8."""
+    return torch.finfo(read_attribute(node, "_input_metadata")[output_nr].dtype).eps
 
 
 def signed_number(number: int) -> int:

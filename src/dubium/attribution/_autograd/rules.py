@@ -30,7 +30,8 @@ from dubium.attribution._autograd.nodes import (
 )
 
 NARROW = 16
-"""Up to how many channels oneDNN's convolutions in groups are much faster than its transposed ones: 1.4 to 2 times."""
+"""Up to how many output channels of a network oneDNN's convolutions in groups are much faster than transposed ones:
+1.4 to 2 times."""
 
 GradientRule = Callable[[Tensor], Sequence[Tensor]]
 """Gradient at a node's output, (T, S, *shape) -> gradients at its inputs that lead on, (T, S, *shape) each."""
@@ -134,7 +135,7 @@ def max_pooling_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
 
     Where a ReLU leads to nothing else, its rule is done here too: a maximum passes if it is above 0.
     """
-    node, made_by = nodes[0], nodes[0].input_nodes[0]
+    node, producer = nodes[0], nodes[0].input_nodes[0]
     kernel, stride, padding, dilation = both_axes(node, "kernel_size", "stride", "padding", "dilation")
     is_tiling = kernel[0] == kernel[1] and stride in ([], kernel) and padding == [0, 0] and dilation == [1, 1]
     if not is_tiling or node.saved["ceil_mode"] or node.saved["self"].ndim != 4:
@@ -142,8 +143,8 @@ def max_pooling_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     features = stack_or_unsqueeze([node.saved["self"] for node in nodes], 0)
     max_indices = stack_or_unsqueeze([node.saved["result1"] for node in nodes], 0).flatten(3)
     values = features.flatten(3)
-    made_by.is_fused = made_by.name == RELU and made_by.has_one_use
-    passes_relu = (values.gather(3, max_indices) > 0).to(values.dtype) if made_by.is_fused else values.new_ones(())
+    producer.is_fused = producer.name == RELU and producer.has_one_use
+    passes_relu = (values.gather(3, max_indices) > 0).to(values.dtype) if producer.is_fused else values.new_ones(())
     is_maximum = torch.zeros_like(values).scatter_(3, max_indices, passes_relu.expand_as(max_indices)).view_as(features)
     size, shape = kernel[0], features.shape[1:]
     height, width = node.shape[2] * size, node.shape[3] * size
@@ -191,7 +192,7 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     one_channel = node.saved["weight"].shape[1] == groups == 1
     flipped_padding = [a.dilation * (a.kernel - 1) - a.padding for a in axes]
     is_narrow = networks > 1 == groups == stride[0] == stride[1] and node.saved["weight"].shape[0] <= NARROW
-    runs_forward = is_narrow and min(flipped_padding) >= 0
+    as_grouped_convolution = is_narrow and min(flipped_padding) >= 0
     norms = [node.folded_norm for node in nodes]
     slopes = [None if norm is None else batch_norm_slope(norm)[:, None, None, None] for norm in norms]
     node.input_nodes[0].may_overwrite = node.input_nodes[0].has_one_use
@@ -203,7 +204,7 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
         weights = [weight if slope is None else weight * slope for weight, slope in weights_and_slopes]  # in every call
         if one_channel:
             return [one_channel_gradient(rows, weights, *axes).unflatten(1, (len(gradient), -1)).movedim(1, 0)]
-        if runs_forward:
+        if as_grouped_convolution:
             joint = torch.cat([weight.flip(2, 3).transpose(0, 1) for weight in weights])
             rows = conv2d(rows, joint, None, stride, flipped_padding, dilation, networks)
         else:

@@ -28,6 +28,7 @@ from dubium.ranking import most_uncertain
 from dubium.types import Images, Kind
 
 CHUNK = 500  # images of a dataset scored at a time
+ROUNDING = 1e-6  # nats: a difference of two equal entropies in float32 is below
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def choose_images(
         raise OptionError("The dataset has no images.")
     score = partial(_score_chunk, store, data, kind)
     scores = torch.cat(run_items(evaluation, score, shard_slices(len(data), CHUNK), f"scoring images ({kind})"))
-    if not (scores > 0).any():
+    if not (scores > (ROUNDING if kind == "epistemic" else 0)).any():
         agree = (
             f" All {len(evaluation.posterior)} networks agree everywhere, as one network does that is in a list "
             "several times: give networks with weights of their own, or judge maps of the prediction's doubt by "
