@@ -5,10 +5,7 @@ some; for a layer that is not positively homogeneous (GELU, GroupNorm, ...) it i
 The input counts as a bias of its own: its term is gradient times input.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -16,23 +13,14 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.hooks import RemovableHandle
 
 from dubium.attribution._autograd.graph import is_copy, leads_around
 from dubium.attribution._autograd.nodes import MissingAttributeError, disable_torch_function
-from dubium.attribution._bias_free import ELEMENTWISE_LAYERS, HOMOGENEOUS_LAYERS, LINEAR_LAYERS
-from dubium.attribution._closed_forms import CLOSED_FORMS, ClosedForm
-from dubium.attribution._implicit import ImplicitBiases
 from dubium.attribution._layout_rules import LayoutsByEdge, follow_layouts
 from dubium.attribution._layouts import Layout, image_layout
-from dubium.attribution._operations import OperationRecorder
 from dubium.attribution._places import Place, find_place
 from dubium.models.normalized import Normalise
-from dubium.posteriors.mc_dropout import FixedDropout
-from dubium.posteriors.stack import Stack
 from dubium.types import Images
-
-PARAMETER_BIAS_LAYERS = (*LINEAR_LAYERS, _BatchNorm)
 
 
 @dataclass(frozen=True)
@@ -104,15 +92,6 @@ class RecordedBiases:
                 value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
                 self.add(out, value.detach(), on_last_axis=dense)
 
-    def record_closed_form(
-        self, closed_form: ClosedForm, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor
-    ) -> None:
-        """Forward hook of a layer whose implicit bias follows from its input and output."""
-        if torch.is_grad_enabled() and out.requires_grad and self.is_wanted(out):
-            given = first_argument(args, kwargs).detach()
-            with disable_torch_function():
-                self.add(out, closed_form(layer, given, out.detach()))
-
     def find_biases(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
         """All biases after the forward pass, the input first, which counts as one.
 
@@ -173,136 +152,10 @@ class RecordedBiases:
         return not leads_around(output, leaf, [call.out for call in self.normalise_calls])
 
 
-@contextmanager
-def record_biases(network: nn.Module, image_count: int, *, only_spatial: bool) -> Iterator[RecordedBiases]:
-    """Within the block, a forward pass of the network records each bias with the edge of the graph where it acts.
-
-    Layers whose function is known, and innermost modules of any kind, have one bias each. What happens outside of them
-    is recorded operation by operation.
-    """
-    recorded = RecordedBiases(image_count, only_spatial)
-    layers, computes_outside_layers = innermost_layers(network)
-    operations = OperationRecorder(recorded.is_wanted, recorded.add) if computes_outside_layers else None
-    handles = [*hook_layers(layers, recorded, operations)]
-    try:
-        with nullcontext() if operations is None else operations.recording():
-            yield recorded
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-def hook_layers(
-    layers: Mapping[nn.Module, bool], recorded: RecordedBiases, operations: OperationRecorder | None
-) -> Iterator[RemovableHandle]:
-    """Hook each layer so that its bias is recorded, and operations inside of it are not.
-
-    A user's hooks run outside of ours, so that their operations are recorded by themselves.
-    """
-    implicit = ImplicitBiases(recorded)
-
-    def only_layers(hook: Callable[..., Any]) -> Callable[..., Any]:
-        """The hook, for these layers alone: a user's forward may deepcopy a layer, and the copy has its hooks, too."""
-        return lambda layer, *given: hook(layer, *given) if layer in layers else None
-
-    def unless_parameters_depend(record: Callable[..., None]) -> Callable[..., Any]:
-        """The hook, for layers whose parameters are constants; of others the bias is found by forward mode."""
-
-        def record_bias(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-            if not has_dependent_parameters(layer):
-                return record(layer, args, kwargs, out)
-            implicit.before(layer, args, kwargs)
-            return implicit.after(layer, args, out)
-
-        return only_layers(record_bias)
-
-    for layer, has_known_bias in layers.items():
-        may_have_bias = isinstance(layer, (_BatchNorm, Normalise)) or getattr(layer, "bias", None) is not None
-        has_no_bias = has_known_bias and not may_have_bias
-        if has_no_bias and (operations is None or type(layer) in ELEMENTWISE_LAYERS):
-            continue
-        if operations is not None:
-            yield layer.register_forward_pre_hook(only_layers(operations.pause))
-            yield layer.register_forward_hook(only_layers(operations.resume), prepend=True, always_call=True)
-        closed_form = None if has_known_bias else closed_form_of(layer)
-        if not has_known_bias and closed_form is None:
-            yield layer.register_forward_pre_hook(only_layers(implicit.before), with_kwargs=True)
-            yield layer.register_forward_hook(only_layers(implicit.after), prepend=True)
-        elif not has_no_bias:
-            record = partial(recorded.record_closed_form, closed_form) if closed_form else recorded.record_layer
-            yield layer.register_forward_hook(unless_parameters_depend(record), prepend=True, with_kwargs=True)
-
-
-def has_dependent_parameters(layer: nn.Module) -> bool:
-    """Whether a parameter depends on the image, as those that `torch.func.functional_call` puts in may."""
-    return not all(value is None or value.is_leaf for value in layer._parameters.values())
-
-
 def first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """The input of a layer that has one, which a caller may name."""
     given: Tensor = args[0] if args else next(iter(kwargs.values()))
     return given
-
-
-def closed_form_of(layer: nn.Module) -> ClosedForm | None:
-    """How the implicit bias follows from input and output; None if it does not, or if the input is overwritten."""
-    base = None if "forward" in vars(layer) or getattr(layer, "inplace", False) else torch_class(type(layer))  # type: ignore[arg-type]
-    return None if base is None else CLOSED_FORMS.get(base)
-
-
-def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
-    """The modules that count as one function each, with whether their bias is known, and whether a forward pass may
-    compute anything outside of them.
-
-    They are linear layers and BatchNorm of torch.nn, and modules without children, in order. A known bias is a
-    parameter, follows from parameters, or is zero. The network, or the network inside a wrapper, is among them only if
-    it is a layer of torch.nn itself, so that functional calls in its forward are recorded. What is inside a convolution
-    (a weight's parametrization) is no layer. A Sequential computes nothing between its layers.
-    """
-    layers: dict[nn.Module, bool] = {}
-    network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
-    computes_outside_layers, waiting, seen, never_layers = False, [network], {network}, {network}
-    while waiting:
-        module = waiting.pop()
-        never_layers.update(inner_networks(module) if module in never_layers else ())
-        computes_outside_layers = computes_outside_layers or bool(
-            module._forward_hooks or module._forward_pre_hooks
-        )  # a user's
-        # a forward that was put into the module is not that of its class; mypy does not see that classes are hashable
-        base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
-        has_parameter_bias = base is not None and issubclass(base, PARAMETER_BIAS_LAYERS)
-        children = [] if has_parameter_bias else [child for child in module._modules.values() if child is not None]
-        if not children and (module not in never_layers or base is not None):
-            is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
-            is_ours = type(module) in (Normalise, FixedDropout)  # the latter has another mask at each call
-            layers[module] = has_parameter_bias or is_homogeneous or is_ours
-        else:
-            computes_outside_layers = computes_outside_layers or base is not nn.Sequential
-        fresh = [child for child in children if child not in seen]
-        seen.update(fresh)
-        waiting += reversed(fresh)
-    return layers, computes_outside_layers
-
-
-def inner_networks(wrapper: nn.Module) -> list[nn.Module]:
-    """The networks that a module hands its images to: those of a stack, or an only child that has all the weights."""
-    if isinstance(wrapper, Stack):
-        return list(wrapper.networks)
-    children = [child for child in wrapper.children() if type(child) not in (Normalise, FixedDropout)]
-    if len(children) != 1 or any(True for _ in wrapper.parameters(recurse=False)):
-        return []
-    return children if any(parameter.ndim > 1 for parameter in children[0].parameters()) else []
-
-
-@cache
-def torch_class(layer: type[nn.Module]) -> type[nn.Module] | None:
-    """The class of torch.nn whose function layers of a class compute: their own, or one whose forward they inherit."""
-    for base in layer.__mro__:
-        if issubclass(base, nn.Module) and base.__module__.startswith("torch.nn.modules"):
-            functions = ("forward", "_conv_forward")  # what a convolution's forward calls
-            is_same = all(getattr(layer, name, None) is getattr(base, name, None) for name in functions)
-            return base if is_same else None
-    return None
 
 
 def batch_norm_shift(layer: nn.Module) -> Tensor:

@@ -16,6 +16,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from dubium.attribution._autograd.hidden_calls import show_hidden_calls
 from dubium.attribution._bias_free import ADDITIVE_FUNCTIONS, BILINEAR_FUNCTIONS, HOMOGENEOUS_FUNCTIONS
+from dubium.attribution._closed_forms import FUNCTION_FORMS
 from dubium.attribution._implicit import (
     DependentCall,
     InputOutputTerms,
@@ -99,6 +100,14 @@ class OperationRecorder(TorchFunctionMode):
         result = args[0] if out is None else out  # `x[i] = y` gives nothing, and changes its first input
         if not any(value.requires_grad and self.wanted(value) for value in flatten_tensors(result)):
             return out
+        is_of_first = len(dependent) == 1 and len(args) > 0 and args[0] is dependent[0]
+        closed_form = FUNCTION_FORMS.get(function) if is_of_first else None
+        if closed_form is not None:
+            bias = closed_form(result.detach(), before[0].detach(), *args[1:], **kwargs)
+            if bias is not None:
+                if bias.any():
+                    self.record(result, bias)
+                return out
         if name in BILINEAR_FUNCTIONS and len(inputs) == len(dependent) == 2:  # of u w, J v is 2 u w: b = -u w
             self.record(result, -replace_infinity(result.detach()))
             return out

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from dubium.attribution._autograd.graph import count_graph_numbers
 from dubium.attribution._autograd.nodes import MissingAttributeError
-from dubium.attribution._biases import Bias, record_biases
+from dubium.attribution._bias_hooks import record_biases
+from dubium.attribution._biases import Bias
 from dubium.attribution._budget import (
     IMAGE_BYTES_FACTOR,
     KEPT_DIVISOR,

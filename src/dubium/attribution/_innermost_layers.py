@@ -1,0 +1,75 @@
+"""The modules of a network that count as one function each, and what is known of it."""
+
+from functools import cache
+
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from dubium.attribution._bias_free import HOMOGENEOUS_LAYERS, LINEAR_LAYERS
+from dubium.attribution._closed_forms import ClosedForm, layer_closed_form
+from dubium.models.normalized import Normalise
+from dubium.posteriors.mc_dropout import FixedDropout
+from dubium.posteriors.stack import Stack
+
+PARAMETER_BIAS_LAYERS = (*LINEAR_LAYERS, _BatchNorm)
+
+
+def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
+    """The modules that count as one function each, with whether their bias is known, and whether a forward pass may
+    compute anything outside of them.
+
+    They are linear layers and BatchNorm of torch.nn, and modules without children, in order. A known bias is a
+    parameter, follows from parameters, or is zero. The network, or the network inside a wrapper, is among them only if
+    it is a layer of torch.nn itself, so that functional calls in its forward are recorded. What is inside a convolution
+    (a weight's parametrization) is no layer. A Sequential computes nothing between its layers.
+    """
+    layers: dict[nn.Module, bool] = {}
+    network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
+    computes_outside_layers, waiting, seen, never_layers = False, [network], {network}, {network}
+    while waiting:
+        module = waiting.pop()
+        never_layers.update(inner_networks(module) if module in never_layers else ())
+        computes_outside_layers = computes_outside_layers or bool(
+            module._forward_hooks or module._forward_pre_hooks
+        )  # a user's
+        # a forward that was put into the module is not that of its class; mypy does not see that classes are hashable
+        base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
+        has_parameter_bias = base is not None and issubclass(base, PARAMETER_BIAS_LAYERS)
+        children = [] if has_parameter_bias else [child for child in module._modules.values() if child is not None]
+        if not children and (module not in never_layers or base is not None):
+            is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
+            is_ours = type(module) in (Normalise, FixedDropout)  # the latter has another mask at each call
+            layers[module] = has_parameter_bias or is_homogeneous or is_ours
+        else:
+            computes_outside_layers = computes_outside_layers or base is not nn.Sequential
+        fresh = [child for child in children if child not in seen]
+        seen.update(fresh)
+        waiting += reversed(fresh)
+    return layers, computes_outside_layers
+
+
+def inner_networks(wrapper: nn.Module) -> list[nn.Module]:
+    """The networks that a module hands its images to: those of a stack, or an only child that has all the weights."""
+    if isinstance(wrapper, Stack):
+        return list(wrapper.networks)
+    children = [child for child in wrapper.children() if type(child) not in (Normalise, FixedDropout)]
+    if len(children) != 1 or any(True for _ in wrapper.parameters(recurse=False)):
+        return []
+    return children if any(parameter.ndim > 1 for parameter in children[0].parameters()) else []
+
+
+@cache
+def torch_class(layer: type[nn.Module]) -> type[nn.Module] | None:
+    """The class of torch.nn whose function layers of a class compute: their own, or one whose forward they inherit."""
+    for base in layer.__mro__:
+        if issubclass(base, nn.Module) and base.__module__.startswith("torch.nn.modules"):
+            functions = ("forward", "_conv_forward")  # what a convolution's forward calls
+            is_same = all(getattr(layer, name, None) is getattr(base, name, None) for name in functions)
+            return base if is_same else None
+    return None
+
+
+def closed_form_of(layer: nn.Module) -> ClosedForm | None:
+    """The implicit bias as a function of output and input; None if it is not known."""
+    base = None if "forward" in vars(layer) else torch_class(type(layer))  # type: ignore[arg-type]
+    return None if base is None else layer_closed_form(base, layer)
