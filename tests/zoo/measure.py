@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import dubium
+from benchmarks.suite.measure import processor
 from dubium.attribution import grad, input_grad
 from dubium.attribution._biases import Bias
 from dubium.attribution._context import DEFAULT_MEMORY, Context
@@ -79,6 +80,7 @@ def measure(architecture: Architecture, repeats: int = 3) -> dict[str, Any]:
         "name": architecture.name,
         "size": architecture.size,
         "attention": architecture.attention,
+        "cpu": processor(),
     }
     members, x = make_members(architecture)
     with warnings.catch_warnings(record=True) as caught:

@@ -90,6 +90,7 @@ def summary(run: Sequence[Line], refused: Sequence[Line], failed: Sequence[Line]
     plain = [line["units"] for line in run if not line["attention"] and line["library"] != "by hand"]
     attention = [line["units"] for line in run if line["attention"] and line["library"] != "by hand"]
     broken = [line for line in failed if "error" in line]
+    processors = sorted({line.get("cpu", "one that was not noted") for line in run})
     missing = len(zoo().keys() - {line["key"] for line in (*run, *refused, *failed)})
     rows = [
         f"{len(run)} networks run, {len(refused)} are refused, {len(broken)} fail",
@@ -99,6 +100,7 @@ def summary(run: Sequence[Line], refused: Sequence[Line], failed: Sequence[Line]
         f"placed: {of(run, 'placed', median):.0%} in the median network",
         units_text("networks without attention", plain),
         units_text("networks with attention or tokens", attention),
+        f"measured on {' and '.join(processors)}",
     ]
     return "".join(f"- {row}\n" for row in rows if row)
 
