@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from dubium.attribution._autograd.nodes import disable_torch_function
 from dubium.attribution._bias_free import ELEMENTWISE_LAYERS
 from dubium.attribution._biases import RecordedBiases, first_argument
-from dubium.attribution._closed_forms import ClosedForm
+from dubium.attribution._closed_forms import ClosedForm, is_nonzero
 from dubium.attribution._implicit import ImplicitBiases
 from dubium.attribution._innermost_layers import closed_form_of, innermost_layers
 from dubium.attribution._operations import OperationRecorder
@@ -37,7 +37,7 @@ class ClosedFormHooks:
         if torch.is_grad_enabled() and out.requires_grad and self.recorded.is_wanted(out):
             with disable_torch_function():
                 bias = self.closed_form(out.detach(), first_argument(args, kwargs).detach() if x is None else x)
-                if bias is not None and bias.any():
+                if bias is not None and is_nonzero(bias):
                     self.recorded.add(out, bias)
 
 

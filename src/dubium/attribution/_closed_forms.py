@@ -151,6 +151,11 @@ LAYER_FORMS: dict[type[nn.Module], tuple[ClosedForm, tuple[str, ...]]] = {
 """Layers of one such function, and their attributes that are its arguments."""
 
 
+def is_nonzero(bias: Tensor) -> bool:
+    """Whether a bias is not 0 everywhere, as that of ReLU6 often is. On a GPU, asking would wait for the device."""
+    return not bias.is_cpu or bool(bias.any())
+
+
 def layer_closed_form(base: type[nn.Module], layer: nn.Module) -> ClosedForm | None:
     """The closed form of a layer that computes what this class of torch.nn computes, of output and input alone."""
     if base not in LAYER_FORMS:

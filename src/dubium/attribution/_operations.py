@@ -16,7 +16,7 @@ from torch.utils.checkpoint import CheckpointFunction
 
 from dubium.attribution._autograd.hidden_calls import show_hidden_calls
 from dubium.attribution._bias_free import ADDITIVE_FUNCTIONS, BILINEAR_FUNCTIONS, HOMOGENEOUS_FUNCTIONS
-from dubium.attribution._closed_forms import FUNCTION_FORMS
+from dubium.attribution._closed_forms import FUNCTION_FORMS, is_nonzero
 from dubium.attribution._implicit import (
     DependentCall,
     InputOutputTerms,
@@ -105,7 +105,7 @@ class OperationRecorder(TorchFunctionMode):
         if closed_form is not None:
             bias = closed_form(result.detach(), before[0].detach(), *args[1:], **kwargs)
             if bias is not None:
-                if bias.any():
+                if is_nonzero(bias):
                     self.record(result, bias)
                 return out
         if name in BILINEAR_FUNCTIONS and len(inputs) == len(dependent) == 2:  # of u w, J v is 2 u w: b = -u w
