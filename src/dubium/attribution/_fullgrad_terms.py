@@ -91,7 +91,7 @@ def sum_layers(maps: Sequence[Tensor], x: Images) -> Float[Tensor, "t S B H W"]:
             larger = interpolate(rows, size=image_size, mode="bilinear", align_corners=True)
             term = larger.view(len(rows), *term.shape[:2], *image_size).movedim(0, 2)
         at_image_size.append(term)
-    return reduce(torch.add, at_image_size)
+    return reduce(torch.add, at_image_size).contiguous()  # several networks' numbers alternate in memory
 
 
 TERM_MAPS: dict[str, TermMap] = {"reference": rescaled_term, "none": mean_term}
