@@ -41,12 +41,12 @@ class Awkward(nn.Module):
 
 def position_axes(place):
     """The axes of a feature that run along rows or columns."""
-    return tuple(sorted({place.part_axes[part] for parts in place.order[1:3] for part in parts}))
+    return tuple(sorted({place.part_axes[part] for parts in (place.order.rows, place.order.columns) for part in parts}))
 
 
 def token_grid(place):
     """The rows and columns into which an axis of tokens is cut."""
-    return place.token_cuts[0][2] if place.token_cuts else place.cuts[0][1]
+    return place.token_splits[0][2] if place.token_splits else place.splits[0][1]
 
 
 def randomised(network, seed=0):

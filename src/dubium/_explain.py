@@ -97,8 +97,8 @@ def explain(
         for each in [maps, extras["signed"]] if "signed" in extras else [maps]:
             if not each.isfinite().all():
                 refuse_maps(each, chosen.name, is_users=chosen.attributor.is_users)
-        if chosen.attributor.entry is METHODS[FULLGRAD] and networks.first_checks.node_names_to_measure:
-            warn_if_incomplete(networks, networks.first_checks.node_names_to_measure, x, context.memory)
+        if chosen.attributor.entry is METHODS[FULLGRAD] and networks.first_checks.node_names_of_watched_networks:
+            warn_if_incomplete(networks, networks.first_checks.node_names_of_watched_networks, x, context.memory)
     warn_of_logits(x, logits, kinds)
     if pair_ids is not None:
         used_options = {**used_options, "pair": pair_ids}
@@ -153,7 +153,7 @@ def fullgrad_completeness(
 ) -> Float[Tensor, "B K"]:
     """How much of each logit FullGrad's terms miss: `|logit - sum of terms| / max(1, |logit|)`, 0 if nothing.
 
-    What happens in a `torch.autograd.Function` outside of modules cannot be seen; what it hides shows here.
+    What a function uses without being given it (a closure's tensors) cannot be seen; what that hides shows here.
 
     Args:
         network: in eval mode.

@@ -398,7 +398,7 @@ def test_tokens_are_complete_and_have_a_place(prefix, attention):
     at_tokens = [bias.place for bias in biases if len(position_axes(bias.place)) == 1]
     assert len(at_tokens) >= 8
     assert {token_grid(place) for place in at_tokens} == {(3, 4)}
-    assert {skipped for place in at_tokens for _, skipped, _ in place.token_cuts} == ({prefix} if prefix else set())
+    assert {skipped for place in at_tokens for _, skipped, _ in place.token_splits} == ({prefix} if prefix else set())
 
 
 def test_a_term_on_tokens_lies_where_its_patch_is():

@@ -24,7 +24,7 @@ def concatenate_axes(output: NodeOutput) -> Layout | None:
     if starts is None:
         return None
     skipped = starts[number]
-    if layout.has_all_feature_lines(number):
+    if layout.spans_feature(number):
         return layout.cut_or_pad_axis(number, -skipped, size)
     is_tokens = axis[0].along == TOKENS
     token_parts, skipped = (axis[0].token_parts, skipped + axis[0].skipped) if is_tokens else (axis, skipped)
@@ -58,7 +58,7 @@ def copied_lines(output: NodeOutput, placed: KnownInput, number: int) -> list[li
     The node's backward says so: given the index of each of the output's numbers, it returns those of the input's. It
     computes in the type of the output. If that cannot count so far, the index is given digit by digit.
     """
-    node, size, axes = output.node.autograd_node, output.shape[number], range(len(output.shape))
+    node, size, axes = output.node.runnable_node, output.shape[number], range(len(output.shape))
     base, place_value, lines = int(2 / output_precision(node)), 1, [[0] * length for length in placed.shape]
     while place_value < max(2, size):
         digits = torch.arange(size) // place_value % base

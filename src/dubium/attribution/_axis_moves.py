@@ -116,7 +116,7 @@ def roll_axes(output: NodeOutput) -> Layout | None:
     for number, shift in zip(output.axis_numbers("dims"), output.saved["shifts"], strict=True):
         part, shift = layout.axes[number][0], signed_number(shift)
         shift = shift if part.is_flipped else -shift
-        is_exact = layout.has_all_feature_lines(number) and part.step == 1 and part.feature_lines == part.image_lines
+        is_exact = layout.spans_feature(number) and part.step == 1 and part.feature_extent == part.image_lines
         if not is_exact or part.first_line:
             layout = layout.forget_axis(number, output.shape[number]) if shift else layout
         elif part.along == ROWS:
@@ -187,7 +187,7 @@ def unfold_axis(output: NodeOutput) -> Layout:
     count, part = output.shape[number], output.input_layout.axes[number][0]
     if (
         size == output.saved["step"]
-        and output.input_layout.has_all_feature_lines(number)
+        and output.input_layout.spans_feature(number)
         and part.step == 1
         and not part.is_flipped
     ):
@@ -212,9 +212,9 @@ def transform_axes(output: NodeOutput) -> Layout | None:
         if part.along in FREQUENCIES.values() and len(layout.axes[number]) == 1:
             along = ROWS if part.along == FREQUENCIES[ROWS] else COLUMNS
             layout = layout.replace_axis(
-                number, (part._replace(along=along, size=size, feature_lines=size, image_lines=size),)
+                number, (part._replace(along=along, size=size, feature_extent=size, image_lines=size),)
             )
-        elif layout.has_all_feature_lines(number) and part.first_line == 0 and not layout.roll_along(part.along):
+        elif layout.spans_feature(number) and part.first_line == 0 and not layout.roll_along(part.along):
             layout = layout.replace_axis(number, (part._replace(along=FREQUENCIES[part.along], size=size),))
         else:
             layout = layout.forget_axis(number, size)

@@ -33,12 +33,13 @@ class ClosedFormHooks:
         self.overwritten_input = first_argument(args, kwargs).detach().clone()
 
     def record(self, _layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-        x, self.overwritten_input = self.overwritten_input, None
+        x_before, self.overwritten_input = self.overwritten_input, None
         if torch.is_grad_enabled() and out.requires_grad and self.recorded.is_wanted(out):
             with disable_torch_function():
-                bias = self.closed_form(out.detach(), first_argument(args, kwargs).detach() if x is None else x)
+                x = first_argument(args, kwargs).detach() if x_before is None else x_before
+                bias = self.closed_form(out.detach(), x)
                 if bias is not None and is_nonzero(bias):
-                    self.recorded.add(out, bias)
+                    self.recorded.add(out, bias, in_place=x_before is not None)
 
 
 @contextmanager
@@ -84,21 +85,21 @@ def hook_layers(
 
         return only_layers(record_bias)
 
-    for layer, has_known_bias in layers.items():
+    for layer, has_implicit_bias in layers.items():
         may_have_bias = isinstance(layer, (_BatchNorm, Normalise)) or getattr(layer, "bias", None) is not None
-        has_no_bias = has_known_bias and not may_have_bias
+        has_no_bias = not (has_implicit_bias or may_have_bias)
         if has_no_bias and (operations is None or type(layer) in ELEMENTWISE_LAYERS):
             continue
         if operations is not None:
             yield layer.register_forward_pre_hook(only_layers(operations.pause))
             yield layer.register_forward_hook(only_layers(operations.resume), prepend=True, always_call=True)
-        closed_form = None if has_known_bias else closed_form_of(layer)
+        closed_form = closed_form_of(layer) if has_implicit_bias else None
         if closed_form is not None:
             hooks = ClosedFormHooks(recorded, closed_form)
             if getattr(layer, "inplace", False):
                 yield layer.register_forward_pre_hook(only_layers(hooks.keep_input), with_kwargs=True)
             yield layer.register_forward_hook(unless_parameters_depend(hooks.record), prepend=True, with_kwargs=True)
-        elif not has_known_bias:
+        elif has_implicit_bias:
             yield layer.register_forward_pre_hook(only_layers(implicit.before), with_kwargs=True)
             yield layer.register_forward_hook(only_layers(implicit.after), prepend=True)
         elif not has_no_bias:

@@ -15,7 +15,7 @@ from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dubium.attribution._autograd.graph import is_copy, leads_around
-from dubium.attribution._autograd.nodes import MissingAttributeError, disable_torch_function
+from dubium.attribution._autograd.nodes import MissingAttributeError, disable_torch_function, whole_tensor
 from dubium.attribution._layout_rules import LayoutsByEdge, follow_layouts
 from dubium.attribution._layouts import Layout, image_layout
 from dubium.attribution._places import Place, find_place
@@ -44,10 +44,11 @@ class RecordedBias(NamedTuple):
 
 
 class NormaliseCall(NamedTuple):
-    """An execution of a `Normalise` layer."""
+    """An execution of a `Normalise` layer, kept as it was: the network may overwrite the output."""
 
     layer: Normalise
-    input: Tensor
+    input_edge: GradientEdge
+    output_edge: GradientEdge
     out: Tensor
 
 
@@ -68,9 +69,25 @@ class RecordedBiases:
         """Whether the bias of such an output is of any use: frequencies, for one, have no place."""
         return not self.only_spatial or (out.ndim > 1 and not out.is_complex())
 
-    def add(self, tensor: Tensor, bias: Tensor, *, on_last_axis: bool = False, placed_as: Tensor | None = None) -> None:
-        """A bias that acts at a tensor of the graph: of its shape, or one number for each index of its second axis, or
-        of its last. It lies in the image where that tensor does, or another, `placed_as`."""
+    def add(
+        self,
+        tensor: Tensor,
+        bias: Tensor,
+        *,
+        on_last_axis: bool = False,
+        placed_as: Tensor | None = None,
+        in_place: bool = False,
+    ) -> None:
+        """Record a bias at a tensor of the graph.
+
+        Args:
+            bias: of the tensor's shape, or one number for each index of its second axis, or of its last.
+            placed_as: the tensor whose layout places the bias, if that is another.
+            in_place: whether the tensor was overwritten; it may be a part of a larger one.
+        """
+        if in_place:
+            whole, bias = bias_of_whole(tensor, bias)
+            tensor, placed_as = whole, None if placed_as is tensor else placed_as
         if tensor.requires_grad and self.is_wanted(tensor):
             edge = get_gradient_edge(tensor)
             place_edge = edge if placed_as is None else get_gradient_edge(placed_as)
@@ -82,8 +99,9 @@ class RecordedBiases:
             return
         with disable_torch_function():
             if isinstance(layer, Normalise):
-                if out.requires_grad and len(out) == self.image_count:
-                    self.normalise_calls.append(NormaliseCall(layer, first_argument(args, kwargs), out))
+                if out.requires_grad:
+                    edges = get_gradient_edge(first_argument(args, kwargs)), get_gradient_edge(out)
+                    self.normalise_calls.append(NormaliseCall(layer, *edges, out.detach().clone()))
                 return
             dense, is_norm = isinstance(layer, nn.Linear), isinstance(layer, _BatchNorm)
             value = batch_norm_shift(layer) if is_norm else layer.bias
@@ -100,19 +118,17 @@ class RecordedBiases:
         """
         begins_with_normalise = bool(self.normalise_calls) and self._begins_with_normalise(leaf, output)
         if begins_with_normalise and len(self.normalise_calls) == 1:
-            input_tensor, value = self.normalise_calls[0].out, self.normalise_calls[0].out.detach()
+            input_edge, value = self.normalise_calls[0].output_edge, self.normalise_calls[0].out
         elif begins_with_normalise:
             # of several networks: gradients are added at x itself, and contain 1 / std, so that the value is x - mean
-            input_tensor, value = leaf, leaf.detach() - self.normalise_calls[0].layer.mean
+            input_edge, value = get_gradient_edge(leaf), leaf.detach() - self.normalise_calls[0].layer.mean
         else:
-            input_tensor, value = leaf, leaf.detach()
-            shifts, self.entries = self.entries, []
-            for call in self.normalise_calls:
-                self.add(call.out, call.layer.shift(call.input))
-            self.entries += shifts
+            input_edge, value = get_gradient_edge(leaf), leaf.detach()
+            shifts = [(call.output_edge, call.out.shape, call.layer.shift(call.out)) for call in self.normalise_calls]
+            self.entries[:0] = [RecordedBias(edge, shape, shift, 1, edge) for edge, shape, shift in shifts]
         input_bias = Bias(value, 1, find_place(image_layout(leaf.shape), len(leaf)), True)
         layouts = self._layouts(leaf)
-        biases = [(get_gradient_edge(input_tensor), input_bias)]
+        biases = [(input_edge, input_bias)]
         for entry in self.entries:
             edge = entry.place_edge
             bias = self._place_bias(entry, layouts.get((edge.node, edge.output_nr)))
@@ -146,10 +162,23 @@ class RecordedBiases:
     def _begins_with_normalise(self, leaf: Images, output: Any) -> bool:
         first = self.normalise_calls[0].layer
         if not isinstance(output, Tensor) or not all(
-            first.is_like(call.layer) and is_copy(call.input, leaf) for call in self.normalise_calls
+            first.is_like(call.layer) and is_copy(call.input_edge, leaf) for call in self.normalise_calls
         ):
             return False
-        return not leads_around(output, leaf, [call.out for call in self.normalise_calls])
+        return not leads_around(output, leaf, [call.output_edge for call in self.normalise_calls])
+
+
+def bias_of_whole(part: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
+    """The tensor of which a part was overwritten, `y = h[:, 1:].add_(1)`, and its bias: 0 but for that part.
+
+    What uses `h` afterwards leads to the bias through `h`, and so does what uses `y`.
+    """
+    whole = whole_tensor(part)
+    if whole is part or whole.dtype != bias.dtype or bias.shape != part.shape:
+        return part, bias
+    whole_bias = torch.empty_strided(whole.shape, whole.stride(), dtype=bias.dtype, device=bias.device).zero_()
+    whole_bias.as_strided(part.shape, part.stride(), part.storage_offset() - whole.storage_offset()).copy_(bias)
+    return whole, whole_bias
 
 
 def first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium.attribution._measure import OutputSizes, dry_output_sizes, output_sizes
+from dubium.attribution._structure import network_structure
 from dubium.attribution._target import target_for_images
 from dubium.errors import OptionError
 from dubium.posteriors.stack import Stack
@@ -23,7 +24,7 @@ from dubium.types import Images, Target
 CACHE_BYTES, FAST_ROWS = 40 * 2**20, 100  # a chunk has at most so many bytes, but always room for so many rows
 KEPT_DIVISOR = 4  # a quarter of the memory is for graphs of forward passes that are kept until their maps are wanted
 FEW_IMAGES = 8  # with ten classes they make about FAST_ROWS rows
-UNMEASURED_DIVISOR = 64  # if FIRST_PASS_FACTOR times their bytes is below a 64th of the memory, they are not measured
+UNMEASURED_DIVISOR = 64  # images are not measured if FIRST_PASS_FACTOR times their bytes is below memory / 64
 FORWARD_IMAGES = 64  # in a forward pass without a graph
 IMAGE_BYTES_FACTOR = 128  # assumed bound of what a pass of one image holds, over its bytes; the widest measured: 40
 FIRST_PASS_FACTOR = 2 * IMAGE_BYTES_FACTOR  # with a graph, as the checks of a first pass keep it
@@ -97,13 +98,26 @@ def fits_unmeasured(network_count: int, x: Images, memory: int) -> bool:
     return network_count * FIRST_PASS_FACTOR * x.nbytes <= memory // UNMEASURED_DIVISOR
 
 
-def images_per_pass(network: nn.Module, x: Images, target: Target | None, memory: int) -> int:
-    """Images whose pass, with all targets' gradients, keeps to memory and cache; a few small ones are not measured."""
+def images_per_pass(
+    network: nn.Module,
+    x: Images,
+    target: Target | None,
+    memory: int,
+    costs: dict[tuple[object, ...], Cost] | None = None,
+) -> int:
+    """Images whose pass, with all targets' gradients, keeps to memory and cache; a few small ones are not measured.
+
+    Args:
+        costs: what was measured of other networks, by their structure; what is measured now is added.
+    """
     network_count = len(network.networks) if isinstance(network, Stack) else 1
     is_few = len(x) == 1 or (len(x) <= FEW_IMAGES and fits_unmeasured(network_count, x, memory))
     if x[:1].nbytes <= LARGE_IMAGE and is_few:
         return max(1, len(x))
-    return measure_cost(network, x, target).chunk_sizes(len(x), memory)[0]
+    costs, structure = {} if costs is None else costs, network_structure(network)
+    if structure not in costs:
+        costs[structure] = measure_cost(network, x, target)
+    return costs[structure].chunk_sizes(len(x), memory)[0]
 
 
 def forward_batch_size(network: nn.Module, x: Images, memory: int) -> int:

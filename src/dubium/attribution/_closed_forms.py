@@ -158,7 +158,7 @@ def is_nonzero(bias: Tensor) -> bool:
 
 def layer_closed_form(base: type[nn.Module], layer: nn.Module) -> ClosedForm | None:
     """The closed form of a layer that computes what this class of torch.nn computes, of output and input alone."""
-    if base not in LAYER_FORMS:
+    if base not in LAYER_FORMS or (isinstance(layer, nn.Softmax) and layer.dim is None):
         return None
     closed_form, names = LAYER_FORMS[base]
     return lambda out, x: closed_form(out, x, *[getattr(layer, name) for name in names])

@@ -28,16 +28,14 @@ SUM_ROUNDING = 64  # times the machine's precision and the sum of all absolute t
 MEASURED_LOGITS = 3  # of the first image; each costs every explanation time
 
 
-def warn_if_incomplete(
-    networks: Posterior, node_names_to_measure: Mapping[int, Collection[str]], x: Images, memory: int
-) -> None:
+def warn_if_incomplete(networks: Posterior, node_names: Mapping[int, Collection[str]], x: Images, memory: int) -> None:
     """One warning if FullGrad misses some of the logits of the first image, in a network that has other nodes than
     `COMPLETE_NODES`.
 
     Args:
-        node_names_to_measure: of autograd, by the index of the network; of networks with code of their own.
+        node_names: of autograd, by the index of the network; of networks with code of their own.
     """
-    others = {index for index, names in node_names_to_measure.items() if not COMPLETE_NODES.issuperset(names)}
+    others = {index for index, names in node_names.items() if not COMPLETE_NODES.issuperset(names)}
     for index, network in enumerate(networks if others and len(x) else ()):
         if index not in others:
             continue

@@ -41,7 +41,7 @@ Gradients = dict[int, Tensor]
 """Gradients at the outputs of a node, by the output's number."""
 
 ONE_BY_ONE = frozenset({"CdistBackward0", "EuclideanDistBackward0", "ScaledDotProductFlashAttentionForCpuBackward0"})
-"""Nodes whose batching rule in torch gives other gradients than autograd does, or that have none."""
+"""Nodes without a batching rule in torch, or with one that disagrees with autograd."""
 
 
 def pixel_gradients(

@@ -171,12 +171,12 @@ class InputOutputTerms:
         self.ones = torch.ones_like(dependent[0]).requires_grad_() if len(dependent) == 1 else None
         # two copies: the function may overwrite the second, and the caller the original
         self.inputs = [value.clone() if self.ones is None else value.clone() * self.ones for value in dependent]
-        self.passed_values = [value.clone() for value in self.inputs]
-        self.versions = [value._version for value in self.passed_values]
+        self.working_copies = [value.clone() for value in self.inputs]
+        self.versions = [value._version for value in self.working_copies]
 
     def overwritten(self) -> list[int]:
         """Which of its inputs the function has overwritten."""
-        return [i for i, value in enumerate(self.passed_values) if value._version != self.versions[i]]
+        return [i for i, value in enumerate(self.working_copies) if value._version != self.versions[i]]
 
     def terms(self, out: Any) -> tuple[Any, list[tuple[Tensor, Tensor, Tensor]]]:
         """The output to go on with, and the tensors of the graph at which a bias acts.
@@ -246,7 +246,7 @@ class ImplicitBiases:
             self.pending[layer] = implicit_biases(call.flat_outputs, values) if dependent else []
         except NoForwardModeError:
             self.pending[layer] = both_ends = InputOutputTerms(dependent)
-            (layer._parameters, state, args, kwargs), _ = call.arguments(both_ends.passed_values)
+            (layer._parameters, state, args, kwargs), _ = call.arguments(both_ends.working_copies)
             vars(layer).update(state)
             return args, kwargs
         return None
@@ -262,6 +262,8 @@ class ImplicitBiases:
             terms = [(value, bias, value) for value, bias in outputs if bias is not None]
         if keeps:
             vars(layer).update(kept)
+        given = flatten_tensors(args)
         for value, bias, placed_as in terms:
-            self.recorded.add(value, bias, placed_as=placed_as)
+            in_place = any(value is each for each in given)
+            self.recorded.add(value, bias, placed_as=placed_as, in_place=in_place)
         return out

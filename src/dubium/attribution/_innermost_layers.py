@@ -15,13 +15,13 @@ PARAMETER_BIAS_LAYERS = (*LINEAR_LAYERS, _BatchNorm)
 
 
 def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
-    """The modules that count as one function each, with whether their bias is known, and whether a forward pass may
+    """The modules that count as one function each, with whether their bias is implicit, and whether a forward pass may
     compute anything outside of them.
 
-    They are linear layers and BatchNorm of torch.nn, and modules without children, in order. A known bias is a
-    parameter, follows from parameters, or is zero. The network, or the network inside a wrapper, is among them only if
-    it is a layer of torch.nn itself, so that functional calls in its forward are recorded. What is inside a convolution
-    (a weight's parametrization) is no layer. A Sequential computes nothing between its layers.
+    They are linear layers and BatchNorm of torch.nn, and modules without children, in order. A bias that is not
+    implicit is a parameter, follows from parameters, or is zero. The network, or the network inside a wrapper, is among
+    them only if it is a layer of torch.nn itself, so that functional calls in its forward are recorded. What is inside
+    a convolution (a weight's parametrization) is no layer. A Sequential computes nothing between its layers.
     """
     layers: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
@@ -39,7 +39,7 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
         if not children and (module not in never_layers or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
             is_ours = type(module) in (Normalise, FixedDropout)  # the latter has another mask at each call
-            layers[module] = has_parameter_bias or is_homogeneous or is_ours
+            layers[module] = not (has_parameter_bias or is_homogeneous or is_ours)
         else:
             computes_outside_layers = computes_outside_layers or base is not nn.Sequential
         fresh = [child for child in children if child not in seen]

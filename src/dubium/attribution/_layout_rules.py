@@ -1,7 +1,7 @@
 """The layouts of all features of a forward pass, followed from the image through autograd's graph, node by node.
 
-A rule says what a kind of operation does to axes. An operation without one keeps the axes of its largest input that
-have the same size; what any other axis runs along is not known then.
+A rule says what a kind of operation does to axes. An operation without one keeps the axes of the
+input that has its output's shape, or most nearly; what an axis of another size runs along is not known then.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -67,7 +67,7 @@ REMEMBERED = 32
 def follow_layouts(leaf: Tensor, edges: Iterable[GradientEdge]) -> LayoutsByEdge:
     """The layouts of the features between the images, a leaf of the graph, and some edges of it."""
     autograd_nodes, nodes = nodes_after(leaf, edges)
-    is_told_by_nodes = all(node.autograd_node is None for node in nodes)
+    is_told_by_nodes = all(node.runnable_node is None for node in nodes)
     layouts = remembered_layouts(nodes) if is_told_by_nodes else apply_rules(nodes)
     return {(autograd_nodes[number], output_nr): layout for (number, output_nr), layout in layouts.items()}
 

@@ -20,7 +20,7 @@ class Part(NamedTuple):
     along: str  # one of the words above
     size: int
     step: int = 1  # how many lines lie between two indices
-    feature_lines: int = 0  # how many lines the feature has in this direction, over all its parts
+    feature_extent: int = 0  # how many lines the feature has in this direction, over all its parts
     is_flipped: bool = False  # its first index is the last line
     first_line: float = 0  # of the image, at this resolution; below 0 where lines were padded
     image_lines: float = 0  # how many the image has at this resolution
@@ -70,13 +70,13 @@ class Layout(NamedTuple):
         part = self.axes[index][0]
         if axis_size(self.axes[index]) == size:
             return self
-        if not self.has_all_feature_lines(index) or self.roll_along(part.along):
+        if not self.spans_feature(index) or self.roll_along(part.along):
             return self.forget_axis(index, size)
         stride = max(1, part.size // size)
         reach = max(
             0, part.size - 1 - (size - 1) * stride
         )  # how many lines beyond its first a window has, or a few more
-        padded = -part.first_line, part.first_line + part.feature_lines - part.image_lines
+        padded = -part.first_line, part.first_line + part.feature_extent - part.image_lines
         if min(padded) >= 0 and sum(padded) <= reach * part.step:
             return self.replace_axis(index, (whole_part(part.along, size)._replace(is_flipped=part.is_flipped),))
         first, lines = part.first_line / part.step, part.image_lines / part.step
@@ -84,7 +84,7 @@ class Layout(NamedTuple):
             first, lines = (first + (reach - stride + 1) / 2) / stride, lines / stride
         else:
             first, lines = first * size / part.size, lines * size / part.size
-        part = part._replace(size=size, step=1, feature_lines=size, first_line=first, image_lines=lines)
+        part = part._replace(size=size, step=1, feature_extent=size, first_line=first, image_lines=lines)
         return self.replace_axis(index, (part,))
 
     def cut_or_pad_axis(self, index: int, start: int, size: int) -> "Layout":
@@ -95,10 +95,10 @@ class Layout(NamedTuple):
             return self
         if len(axis) == 1 and part.along == TOKENS and start <= part.skipped:
             return self.replace_axis(index, token_axis(part.token_parts, part.skipped - start, size))
-        if not self.has_all_feature_lines(index) or part.step != 1:
+        if not self.spans_feature(index) or part.step != 1:
             return self.forget_axis(index, size)
         first = part.first_line + (part.size - start - size if part.is_flipped else start)
-        return self.replace_axis(index, (part._replace(size=size, feature_lines=size, first_line=first),))
+        return self.replace_axis(index, (part._replace(size=size, feature_extent=size, first_line=first),))
 
     def mix_axis(self, index: int, size: int) -> "Layout":
         """The layout after a dense layer has mixed an axis.
@@ -106,16 +106,16 @@ class Layout(NamedTuple):
         A layer from tokens, rows or columns to as many has a bias for each of them.
         """
         axis = self.axes[index]
-        is_kept = axis_size(axis) == size and (is_unplaced(axis) or self.has_all_of(axis))
+        is_kept = axis_size(axis) == size and (is_unplaced(axis) or self.holds_alone(axis))
         return self if is_kept else self.forget_axis(index, size)
 
-    def has_all_feature_lines(self, index: int) -> bool:
+    def spans_feature(self, index: int) -> bool:
         """Whether an axis runs along all rows, or all columns, of the feature (not of the image), and nothing else."""
         axis = self.axes[index]
-        is_whole = len(axis) == 1 and axis[0].size * axis[0].step == axis[0].feature_lines
-        return is_whole and axis[0].along in (ROWS, COLUMNS) and self.has_all_of(axis)
+        is_whole = len(axis) == 1 and axis[0].size * axis[0].step == axis[0].feature_extent
+        return is_whole and axis[0].along in (ROWS, COLUMNS) and self.holds_alone(axis)
 
-    def has_all_of(self, axis: Axis) -> bool:
+    def holds_alone(self, axis: Axis) -> bool:
         """Whether an axis holds nothing but rows or columns, and no other axis holds any part of the same."""
         own = [part.along for part in expand_tokens(axis)]
         return not {IMAGES, UNPLACED} & {*own} and len(own) == sum(part.along in own for part in self.placed_parts())
@@ -146,7 +146,7 @@ def image_layout(shape: Sequence[int]) -> Layout:
 
 
 def whole_part(along: str, size: int) -> Part:
-    return Part(along, size, feature_lines=size, image_lines=size)
+    return Part(along, size, feature_extent=size, image_lines=size)
 
 
 def unplaced_axis(size: int) -> Axis:

@@ -37,8 +37,8 @@ class OperationRecorder(TorchFunctionMode):
 
     Args:
         wanted: whether the bias of such an output is of any use; if not, it is not computed.
-        record: takes a tensor of the graph, the bias that acts there, and as `placed_as` another tensor, if the bias
-            lies in the image where that one does.
+        record: takes a tensor of the graph, the bias that acts there, as `placed_as` another tensor, if the bias lies
+            in the image where that one does, and `in_place`, if the tensor was overwritten.
     """
 
     def __init__(self, wanted: Callable[[Tensor], bool], record: Callable[..., None]) -> None:
@@ -106,10 +106,10 @@ class OperationRecorder(TorchFunctionMode):
             bias = closed_form(result.detach(), before[0].detach(), *args[1:], **kwargs)
             if bias is not None:
                 if is_nonzero(bias):
-                    self.record(result, bias)
+                    self.record(result, bias, in_place=in_place)
                 return out
         if name in BILINEAR_FUNCTIONS and len(inputs) == len(dependent) == 2:  # of u w, J v is 2 u w: b = -u w
-            self.record(result, -replace_infinity(result.detach()))
+            self.record(result, -replace_infinity(result.detach()), in_place=in_place)
             return out
         call = DependentCall(function, args_before, kwargs, dependent, returns_nothing=out is None)
         try:
@@ -118,17 +118,17 @@ class OperationRecorder(TorchFunctionMode):
             return out if in_place else self.record_both_ends(call, dependent)
         for value, bias in zip(flatten_tensors(result), biases, strict=True):
             if bias is not None and value.requires_grad and self.wanted(value):
-                self.record(value, bias)
+                self.record(value, bias, in_place=in_place)
         return out
 
     def record_both_ends(self, call: DependentCall, dependent: Sequence[Tensor]) -> Any:
         """Call a function that has no forward mode, and record the bias terms at its inputs and outputs."""
         both_ends = InputOutputTerms(dependent)
-        out, terms = both_ends.terms(call.output(both_ends.passed_values))
+        out, terms = both_ends.terms(call.output(both_ends.working_copies))
         for value, bias, placed_as in terms:
             self.record(value, bias, placed_as=placed_as)
         for i in both_ends.overwritten():
-            dependent[i].copy_(both_ends.passed_values[i])
+            dependent[i].copy_(both_ends.working_copies[i])
         return out
 
     def record_hidden(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:

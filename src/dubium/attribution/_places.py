@@ -12,33 +12,42 @@ from torch.nn.functional import pad
 from dubium.attribution._layouts import COLUMNS, IMAGES, ROWS, Layout, Part
 
 
+class PartNumbers(NamedTuple):
+    """Which parts of a feature's axes are images, rows, columns and channels, the slowest first."""
+
+    images: tuple[int, ...]
+    rows: tuple[int, ...]
+    columns: tuple[int, ...]
+    channels: tuple[int, ...]
+
+
 class Place(NamedTuple):
     """How the numbers of a feature are laid out as maps: what is done with its axes, in this order."""
 
-    cuts: tuple[tuple[int, tuple[int, ...]], ...]  # (axis, sizes of its parts), from the last axis to the first
-    token_cuts: tuple[tuple[int, int, tuple[int, ...]], ...]  # (part, how many tokens to skip, sizes of the others)
+    splits: tuple[tuple[int, tuple[int, ...]], ...]  # (axis, sizes of its parts), from the last axis to the first
+    token_splits: tuple[tuple[int, int, tuple[int, ...]], ...]  # (part, how many tokens to skip, sizes of the others)
     flipped: tuple[int, ...]
-    order: tuple[tuple[int, ...], ...]  # which parts are images, rows, columns and channels, the slowest first
+    order: PartNumbers
     border: tuple[int, int, int, int]  # zeros left, right, above and below: lines of the image that were cut off
     rolls: tuple[int, int]
     part_axes: tuple[int, ...]  # of each part, the feature's own axis that it is a part of
 
     def has_channels_on(self, axis: int) -> bool:
         """Whether all channels are on this axis of the feature, and nothing else is."""
-        return all((n in self.order[3]) == (number == axis) for n, number in enumerate(self.part_axes))
+        return all((n in self.order.channels) == (number == axis) for n, number in enumerate(self.part_axes))
 
     def to_maps(self, gradient: Tensor) -> Float[Tensor, "t B h w S C"]:
         """A gradient (t, S, *shape) as maps; tokens and padded lines, which have no place, are left out."""
-        for axis, sizes in self.cuts:
+        for axis, sizes in self.splits:
             gradient = gradient.unflatten(2 + axis, sizes)
-        for part_number, skipped, sizes in self.token_cuts:
+        for part_number, skipped, sizes in self.token_splits:
             tokens = gradient.narrow(2 + part_number, skipped, math.prod(sizes))
             gradient = tokens.unflatten(2 + part_number, sizes)
         if self.flipped:
             gradient = gradient.flip([2 + axis for axis in self.flipped])
-        images, rows, columns, others = [[2 + axis for axis in axes] for axes in self.order]
-        maps = gradient.permute(0, *images, *rows, *columns, 1, *others)
-        for axis, axes in ((1, images), (2, rows), (3, columns), (5, others)):
+        images, rows, columns, channels = [[2 + axis for axis in axes] for axes in self.order]
+        maps = gradient.permute(0, *images, *rows, *columns, 1, *channels)
+        for axis, axes in ((1, images), (2, rows), (3, columns), (5, channels)):
             if len(axes) != 1:
                 maps = maps.flatten(axis, axis + len(axes) - 1) if axes else maps.unsqueeze(axis)
         maps = pad(maps, (0, 0, 0, 0, *self.border)) if any(self.border) else maps
@@ -62,10 +71,10 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
     images, rows, columns = [[placed_parts[number] for number in numbers] for numbers in order]
     if math.prod([part.size for part in images]) != image_count or not (rows and columns):
         return None
-    if not all(covers_all_feature_lines(each) for each in (images, rows, columns) if each):
+    if not all(span_feature(each) for each in (images, rows, columns) if each):
         return None
     if not all(
-        part.first_line < part.image_lines and part.first_line + part.feature_lines > 0 for part in rows + columns
+        part.first_line < part.image_lines and part.first_line + part.feature_extent > 0 for part in rows + columns
     ):
         return None  # nothing but padded lines
     if all(part.size == 1 for part in (*rows, *columns)) and len(layout.axes) < 4:
@@ -74,26 +83,28 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
     order.append([number for number in range(len(placed_parts)) if number not in used])
     axes, tokens = reversed([*enumerate(layout.axes)]), reversed([*enumerate(parts)])
     return Place(
-        cuts=tuple([(n, tuple([part.size for part in axis])) for n, axis in axes if len(axis) != 1]),
-        token_cuts=tuple([(n, t.skipped, tuple([p.size for p in t.token_parts])) for n, t in tokens if t.token_parts]),
+        splits=tuple([(n, tuple([part.size for part in axis])) for n, axis in axes if len(axis) != 1]),
+        token_splits=tuple(
+            [(n, t.skipped, tuple([p.size for p in t.token_parts])) for n, t in tokens if t.token_parts]
+        ),
         flipped=tuple([number for number in sorted(used) if placed_parts[number].is_flipped]),
-        order=tuple([tuple(numbers) for numbers in order]),
+        order=PartNumbers(*[tuple(numbers) for numbers in order]),
         border=(*missing_lines(columns[-1]), *missing_lines(rows[-1])),
         rolls=(layout.row_roll, layout.column_roll),
         part_axes=tuple(part_axes),
     )
 
 
-def covers_all_feature_lines(parts: Sequence[Part]) -> bool:
+def span_feature(parts: Sequence[Part]) -> bool:
     """Whether parts, the coarsest first, cover all lines of the feature, so that no part between them is missing.
 
     Finer ones may have been pooled away.
     """
     steps = [part.step for part in parts]
-    return [parts[0].feature_lines, *steps] == [part.size * part.step for part in parts] + steps[-1:]
+    return [parts[0].feature_extent, *steps] == [part.size * part.step for part in parts] + steps[-1:]
 
 
 def missing_lines(finest: Part) -> tuple[int, int]:
     """How many lines of the image are missing before and after; below 0 where some were padded."""
-    after = finest.image_lines - finest.first_line - finest.feature_lines
+    after = finest.image_lines - finest.first_line - finest.feature_extent
     return round(finest.first_line / finest.step), round(after / finest.step)

@@ -17,6 +17,7 @@ from dubium.attribution._budget import (
     IMAGE_BYTES_FACTOR,
     KEPT_DIVISOR,
     ONE_WALK_ROWS,
+    Cost,
     fits_unmeasured,
     images_per_pass,
     maps_at_once,
@@ -158,11 +159,11 @@ def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPass
     What they take is counted in their graphs, unless the images are so few and small that all networks' fit.
     """
     room, passes_by_network = memory // KEPT_DIVISOR, list[NetworkPasses]()
-    is_counted = not fits_unmeasured(len(networks), x, memory)
+    is_counted, costs = not fits_unmeasured(len(networks), x, memory), dict[tuple[object, ...], Cost]()
     for network in networks if len(x) else ():
         if IMAGE_BYTES_FACTOR * x.nbytes > room:
             break
-        passes = [*fullgrad_passes(network, x, images_per_pass(network, x, None, memory))]
+        passes = [*fullgrad_passes(network, x, images_per_pass(network, x, None, memory, costs))]
         try:
             numbers = sum([count_graph_numbers(each.output) for _, each in passes]) if is_counted else 0
         except MissingAttributeError:

@@ -23,7 +23,7 @@ from torch.nn.parameter import is_lazy
 from torch.utils.weak import WeakIdKeyDictionary
 
 from dubium.attribution._budget import keep_freed_memory
-from dubium.attribution._passes import list_modules
+from dubium.attribution._structure import list_modules
 from dubium.checks import warn_user
 from dubium.errors import (
     DeviceError,

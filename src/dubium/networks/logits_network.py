@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from types import NoneType
 from typing import Any
 
 import torch
@@ -13,7 +12,7 @@ from torch.jit import ScriptModule
 from dubium.attribution._autograd.graph import graph_nodes
 from dubium.attribution._cut_gradients import CutWatch, warn_of_cut
 from dubium.attribution._measure import IS_MEASURING
-from dubium.attribution._passes import list_modules
+from dubium.attribution._structure import list_modules, plain_attributes
 from dubium.errors import DubiumError
 from dubium.image_checks import warn_of_standardised_images
 from dubium.models import Normalized
@@ -73,7 +72,7 @@ class FirstPassChecks:
     returns_logits: set[int] = field(default_factory=set)  # indices of networks whose output is the logits already
     structures: set[tuple[object, ...]] = field(default_factory=set)  # module classes of networks that were compared
     # names of the graph's nodes by a network's index: of the first network of each structure that has custom code
-    node_names_to_measure: dict[int, set[str]] = field(default_factory=dict)
+    node_names_of_watched_networks: dict[int, set[str]] = field(default_factory=dict)
 
 
 class LogitsNetwork(nn.Module):
@@ -193,7 +192,7 @@ class LogitsNetwork(nn.Module):
                 warn_of_cut(self.network, images.requires_grad_(), self.index)
             names = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
             sees_all = not watch.unseen_layers and watch.has_seen([logits]) and not has_custom_layers(self.network)
-            self.first_checks.node_names_to_measure[self.index] = names if sees_all else {*names, UNSEEN}
+            self.first_checks.node_names_of_watched_networks[self.index] = names if sees_all else {*names, UNSEEN}
         self.first_checks.structures.add(structure)
         self.first_checks.checked.add(self.index)
         return logits
@@ -223,14 +222,6 @@ class LogitsNetwork(nn.Module):
         """Raise an error unless the network gives the same logits of x again."""
         if logits_differ(logits, self.compute_logits(x.clone())):
             refuse_random(self.index)
-
-
-def plain_attributes(custom_modules: Sequence[nn.Module]) -> list[tuple[str, object]]:
-    """The flags, numbers and words of the user's own modules, by which networks of the same classes may differ."""
-    plain = (bool, int, float, str, NoneType)
-    return [
-        (name, value) for module in custom_modules for name, value in vars(module).items() if isinstance(value, plain)
-    ]
 
 
 def has_custom_layers(network: nn.Module) -> bool:

@@ -74,7 +74,7 @@ class FeatureNode(NamedTuple):
     inputs: tuple[FeatureInput, ...]
     saved: tuple[Any, ...] | None  # of the axes, see `read_axis_arguments`
     is_python: bool  # a `torch.autograd.Function` written in Python
-    autograd_node: Node | None  # if only running its backward tells all that it did; such graphs are not remembered
+    runnable_node: Node | None  # if only running its backward tells all that it did; such graphs are not remembered
 
 
 def nodes_after(leaf: Tensor, edges: Iterable[GradientEdge]) -> tuple[list[Node], tuple[FeatureNode, ...]]:
@@ -123,16 +123,16 @@ def count_graph_numbers(output: Tensor) -> int:
     return sum([count_numbers(node) for node in graph_nodes(output.grad_fn)])
 
 
-def is_copy(tensor: Tensor, leaf: Tensor) -> bool:
-    """Whether a tensor is the leaf, or was made of it by copying alone."""
-    node: Node = get_gradient_edge(tensor).node
+def is_copy(edge: GradientEdge, leaf: Tensor) -> bool:
+    """Whether the tensor at an edge is the leaf, or was made of it by copying alone."""
+    node: Node = edge.node
     end = get_gradient_edge(leaf).node
     while node is not end and node is not None and node.name() in COPIES:
         ((node, _),) = next_edges(node)
     return node is end
 
 
-def leads_around(output: Tensor, leaf: Tensor, gates: Collection[Tensor]) -> bool:
+def leads_around(output: Tensor, leaf: Tensor, gates: Collection[GradientEdge]) -> bool:
     """Whether a way leads from an output to the leaf that passes none of the gates."""
-    passed = graph_nodes(get_gradient_edge(output).node, stop_at=[get_gradient_edge(gate).node for gate in gates])
+    passed = graph_nodes(get_gradient_edge(output).node, stop_at=[gate.node for gate in gates])
     return get_gradient_edge(leaf).node in passed

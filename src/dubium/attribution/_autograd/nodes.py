@@ -134,6 +134,12 @@ def output_precision(node: Node, output_nr: int = 0) -> float:
     return torch.finfo(read_attribute(node, "_input_metadata")[output_nr].dtype).eps
 
 
+def whole_tensor(part: Tensor) -> Tensor:
+    """The tensor that a view is a part of; any other tensor as it is."""
+    base: Tensor | None = getattr(part, "_base", None)
+    return part if base is None else base
+
+
 def signed_number(number: int) -> int:
     """A whole number that torch shows without its sign."""
     return number if number < 2**63 else number - 2**64
