@@ -41,4 +41,5 @@ class UncertaintyTarget:
 def entropy_terms(log_probs: Tensor, samples_axis: int) -> tuple[Tensor, Tensor]:
     """`-p log p` of the samples' mean probabilities, and the mean of the samples' `-p log p`: one number a class."""
     log_mean = log_probs.logsumexp(samples_axis) - math.log(log_probs.shape[samples_axis])
+    log_mean = log_mean.clamp(max=0)  # only rounding puts it above
     return -log_mean.exp() * log_mean, -(log_probs.exp() * log_probs).mean(samples_axis)

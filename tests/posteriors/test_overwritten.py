@@ -36,6 +36,10 @@ def load_wrapped(network, source):
     return nn.Sequential(load_state(network, source)).eval()
 
 
+def load_data_wrapped(network, source):
+    return nn.Sequential(load_data(network, source)).eval()
+
+
 class Loading:
     """One network of the posterior at a time, in the same module."""
 
@@ -61,7 +65,7 @@ def x():
     return torch.rand(2, 1, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("load", [load_state, load_vector, load_data, load_wrapped])
+@pytest.mark.parametrize("load", [load_state, load_vector, load_data, load_wrapped, load_data_wrapped])
 @pytest.mark.parametrize("method", METHODS)
 def test_maps_are_those_of_the_networks_side_by_side(networks, x, method, load):
     expected = dubium.explain(networks, x, method=method)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.hooks import RemovableHandle
 
 from dubium.attribution._autograd.nodes import disable_torch_function
-from dubium.attribution._bias_free import ELEMENTWISE_LAYERS
+from dubium.attribution._bias_free import ELEMENTWISE_LAYERS, LINEAR_LAYERS
 from dubium.attribution._biases import RecordedBiases, first_argument
 from dubium.attribution._closed_forms import ClosedForm, is_nonzero
 from dubium.attribution._implicit import ImplicitBiases
@@ -68,11 +69,12 @@ def hook_layers(
 
     A user's hooks run outside of ours, so that their operations are recorded by themselves.
     """
-    implicit = ImplicitBiases(recorded)
+    implicit, thread = ImplicitBiases(recorded), get_ident()
 
     def only_layers(hook: Callable[..., Any]) -> Callable[..., Any]:
-        """The hook, for these layers alone: a user's forward may deepcopy a layer, and the copy has its hooks, too."""
-        return lambda layer, *given: hook(layer, *given) if layer in layers else None
+        """The hook, for these layers in this thread alone: a user's forward may deepcopy a layer, and the copy has its
+        hooks, too; another thread may call the network meanwhile."""
+        return lambda layer, *given: hook(layer, *given) if layer in layers and get_ident() == thread else None
 
     def unless_parameters_depend(record: Callable[..., None]) -> Callable[..., Any]:
         """The hook, for layers whose parameters are constants; of others the bias is found by forward mode."""
@@ -93,6 +95,9 @@ def hook_layers(
         if operations is not None:
             yield layer.register_forward_pre_hook(only_layers(operations.pause))
             yield layer.register_forward_hook(only_layers(operations.resume), prepend=True, always_call=True)
+            if has_no_bias and isinstance(layer, LINEAR_LAYERS):  # unless its weight depends
+                record_nothing = unless_parameters_depend(lambda *_given: None)
+                yield layer.register_forward_hook(record_nothing, prepend=True, with_kwargs=True)
         closed_form = closed_form_of(layer) if has_implicit_bias else None
         if closed_form is not None:
             hooks = ClosedFormHooks(recorded, closed_form)
@@ -108,5 +113,7 @@ def hook_layers(
 
 
 def has_dependent_parameters(layer: nn.Module) -> bool:
-    """Whether a parameter depends on the image, as those that `torch.func.functional_call` puts in may."""
-    return not all(value is None or value.is_leaf for value in layer._parameters.values())
+    """Whether a parameter depends on the image, as those that `torch.func.functional_call` puts in may, or one that was
+    deleted and is computed."""
+    values = [*layer._parameters.values(), *[vars(layer).get(name) for name in ("weight", "bias")]]
+    return not all(value is None or value.is_leaf for value in values)

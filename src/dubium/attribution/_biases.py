@@ -14,7 +14,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dubium.attribution._autograd.graph import is_copy, leads_around
+from dubium.attribution._autograd.graph import graph_nodes, is_copy, leads_around
 from dubium.attribution._autograd.nodes import MissingAttributeError, disable_torch_function, whole_tensor
 from dubium.attribution._layout_rules import LayoutsByEdge, follow_layouts
 from dubium.attribution._layouts import Layout, image_layout
@@ -75,22 +75,22 @@ class RecordedBiases:
         bias: Tensor,
         *,
         on_last_axis: bool = False,
-        placed_as: Tensor | None = None,
+        layout_from: Tensor | None = None,
         in_place: bool = False,
     ) -> None:
         """Record a bias at a tensor of the graph.
 
         Args:
             bias: of the tensor's shape, or one number for each index of its second axis, or of its last.
-            placed_as: the tensor whose layout places the bias, if that is another.
+            layout_from: the tensor whose layout places the bias, if that is another.
             in_place: whether the tensor was overwritten; it may be a part of a larger one.
         """
         if in_place:
             whole, bias = bias_of_whole(tensor, bias)
-            tensor, placed_as = whole, None if placed_as is tensor else placed_as
+            tensor, layout_from = whole, None if layout_from is tensor else layout_from
         if tensor.requires_grad and self.is_wanted(tensor):
             edge = get_gradient_edge(tensor)
-            place_edge = edge if placed_as is None else get_gradient_edge(placed_as)
+            place_edge = edge if layout_from is None else get_gradient_edge(layout_from)
             self.entries.append(RecordedBias(edge, tensor.shape, bias, -1 if on_last_axis else 1, place_edge))
 
     def record_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
@@ -116,6 +116,9 @@ class RecordedBiases:
         If every path from x leads through equal `Normalise` layers, however deep in wrappers, the input is their
         output. Otherwise it is x, and a `Normalise` layer has an ordinary bias.
         """
+        if len(self.normalise_calls) > 1 and isinstance(output, Tensor):  # passes made for a check have other graphs
+            nodes = graph_nodes(get_gradient_edge(output).node)
+            self.normalise_calls = [call for call in self.normalise_calls if call.output_edge.node in nodes]
         begins_with_normalise = bool(self.normalise_calls) and self._begins_with_normalise(leaf, output)
         if begins_with_normalise and len(self.normalise_calls) == 1:
             input_edge, value = self.normalise_calls[0].output_edge, self.normalise_calls[0].out

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from dubium.attribution._measure import OutputSizes, dry_output_sizes, output_sizes
-from dubium.attribution._structure import network_structure
+from dubium.attribution._structure import list_modules, network_structure
 from dubium.attribution._target import target_for_images
 from dubium.errors import OptionError
 from dubium.posteriors.stack import Stack
@@ -114,7 +114,8 @@ def images_per_pass(
     is_few = len(x) == 1 or (len(x) <= FEW_IMAGES and fits_unmeasured(network_count, x, memory))
     if x[:1].nbytes <= LARGE_IMAGE and is_few:
         return max(1, len(x))
-    costs, structure = {} if costs is None else costs, network_structure(network)
+    structure = network_structure(list_modules(next(network.modules())))  # without a wrapper that computes nothing
+    costs = {} if costs is None else costs
     if structure not in costs:
         costs[structure] = measure_cost(network, x, target)
     return costs[structure].chunk_sizes(len(x), memory)[0]

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from dubium.attribution._structure import BOOKKEEPING
+
 if TYPE_CHECKING:
     from dubium.attribution._biases import RecordedBiases
 
@@ -120,8 +122,9 @@ def flatten_tensors(value: Any) -> list[Tensor]:
 
 
 def field_names(value: Any) -> list[str]:
-    """Of a dataclass's object; of anything else there are none."""
-    return [each.name for each in fields(value)] if is_dataclass(value) and not isinstance(value, type) else []
+    """Of a dataclass's object, those that are set; of anything else there are none."""
+    is_object = is_dataclass(value) and not isinstance(value, type)
+    return [each.name for each in fields(value) if hasattr(value, each.name)] if is_object else []
 
 
 def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
@@ -144,6 +147,18 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     for name in field_names(value):
         object.__setattr__(twin, name, map_tensors(getattr(value, name), change))
     return twin
+
+
+def put_into(values: Any, changed: Any) -> Any:
+    """What `map_tensors` made of lists and dicts, in these lists and dicts themselves: others may hold them, too."""
+    if isinstance(values, list) and isinstance(changed, list):
+        values[:] = [*map(put_into, values, changed), *changed[len(values) :]]
+    elif isinstance(values, dict) and isinstance(changed, dict):
+        for name, value in changed.items():
+            values[name] = put_into(values.get(name), value)
+    else:
+        return changed
+    return values
 
 
 def separate_outputs(out: Any) -> Any:
@@ -191,10 +206,6 @@ class InputOutputTerms:
         out = separate_outputs(out)
         output_terms = [(value, value.detach(), value) for value in flatten_tensors(out) if value.requires_grad]
         return out, [*((value, -value.detach(), value) for value in self.inputs), *output_terms]
-
-
-BOOKKEEPING = frozenset(vars(nn.Module()))
-"""Attributes by which torch keeps a module's parameters, hooks, children and mode; buffers among them."""
 
 
 def layer_state(layer: nn.Module) -> dict[str, Any]:
@@ -247,7 +258,7 @@ class ImplicitBiases:
         except NoForwardModeError:
             self.pending[layer] = both_ends = InputOutputTerms(dependent)
             (layer._parameters, state, args, kwargs), _ = call.arguments(both_ends.working_copies)
-            vars(layer).update(state)
+            put_into(vars(layer), state)
             return args, kwargs
         return None
 
@@ -261,9 +272,9 @@ class ImplicitBiases:
             outputs = zip(flatten_tensors((out, kept)), found, strict=False)
             terms = [(value, bias, value) for value, bias in outputs if bias is not None]
         if keeps:
-            vars(layer).update(kept)
+            put_into(vars(layer), kept)
         given = flatten_tensors(args)
-        for value, bias, placed_as in terms:
+        for value, bias, layout_from in terms:
             in_place = any(value is each for each in given)
-            self.recorded.add(value, bias, placed_as=placed_as, in_place=in_place)
+            self.recorded.add(value, bias, layout_from=layout_from, in_place=in_place)
         return out

@@ -19,16 +19,16 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     compute anything outside of them.
 
     They are linear layers and BatchNorm of torch.nn, and modules without children, in order. A bias that is not
-    implicit is a parameter, follows from parameters, or is zero. The network, or the network inside a wrapper, is among
-    them only if it is a layer of torch.nn itself, so that functional calls in its forward are recorded. What is inside
-    a convolution (a weight's parametrization) is no layer. A Sequential computes nothing between its layers.
+    implicit is a parameter, follows from parameters, or is zero. The network, or the one in a wrapper, is a layer
+    only if its class is torch.nn's; otherwise its forward is watched operation by operation. What is inside a
+    convolution (a weight's parametrization) is no layer. A Sequential computes nothing between its layers.
     """
     layers: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
-    computes_outside_layers, waiting, seen, never_layers = False, [network], {network}, {network}
+    computes_outside_layers, waiting, seen, whole_networks = False, [network], {network}, {network}
     while waiting:
         module = waiting.pop()
-        never_layers.update(inner_networks(module) if module in never_layers else ())
+        whole_networks.update(inner_networks(module) if module in whole_networks else ())
         computes_outside_layers = computes_outside_layers or bool(
             module._forward_hooks or module._forward_pre_hooks
         )  # a user's
@@ -36,7 +36,7 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
         base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
         has_parameter_bias = base is not None and issubclass(base, PARAMETER_BIAS_LAYERS)
         children = [] if has_parameter_bias else [child for child in module._modules.values() if child is not None]
-        if not children and (module not in never_layers or base is not None):
+        if not children and (module not in whole_networks or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
             is_ours = type(module) in (Normalise, FixedDropout)  # the latter has another mask at each call
             layers[module] = not (has_parameter_bias or is_homogeneous or is_ours)

@@ -37,8 +37,8 @@ class OperationRecorder(TorchFunctionMode):
 
     Args:
         wanted: whether the bias of such an output is of any use; if not, it is not computed.
-        record: takes a tensor of the graph, the bias that acts there, as `placed_as` another tensor, if the bias lies
-            in the image where that one does, and `in_place`, if the tensor was overwritten.
+        record: takes a tensor of the graph, the bias that acts there, `layout_from`, another tensor whose place in the
+            image the bias has, and `in_place`, whether the tensor was overwritten.
     """
 
     def __init__(self, wanted: Callable[[Tensor], bool], record: Callable[..., None]) -> None:
@@ -125,8 +125,8 @@ class OperationRecorder(TorchFunctionMode):
         """Call a function that has no forward mode, and record the bias terms at its inputs and outputs."""
         both_ends = InputOutputTerms(dependent)
         out, terms = both_ends.terms(call.output(both_ends.working_copies))
-        for value, bias, placed_as in terms:
-            self.record(value, bias, placed_as=placed_as)
+        for value, bias, layout_from in terms:
+            self.record(value, bias, layout_from=layout_from)
         for i in both_ends.overwritten():
             dependent[i].copy_(both_ends.working_copies[i])
         return out

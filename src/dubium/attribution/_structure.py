@@ -5,6 +5,10 @@ from types import NoneType
 
 from torch import nn
 
+PLAIN = (bool, int, float, str, NoneType)
+BOOKKEEPING = frozenset(vars(nn.Module()))
+"""Attributes by which torch keeps a module's parameters, hooks, children and mode; buffers among them."""
+
 
 def list_modules(network: nn.Module) -> list[nn.Module]:
     """A network and all modules in it, outer ones first; in less time than `network.modules()`, which names them."""
@@ -17,25 +21,21 @@ def list_modules(network: nn.Module) -> list[nn.Module]:
     return modules
 
 
-def plain_attributes(modules: Iterable[nn.Module]) -> list[tuple[str, object]]:
-    """The flags, numbers and words of modules, by which networks of the same classes may differ."""
-    plain = (bool, int, float, str, NoneType)
-    return [(name, value) for module in modules for name, value in vars(module).items() if isinstance(value, plain)]
+def network_structure(modules: Iterable[nn.Module]) -> tuple[object, ...]:
+    """What networks of one architecture have in common, from their modules: classes, options, shapes of tensors.
 
-
-def network_structure(network: nn.Module) -> tuple[object, ...]:
-    """What networks of one architecture have in common: equal ones compute tensors of the same sizes."""
-    modules = list_modules(next(network.modules()))  # a wrapper of ours that computes nothing shows the network itself
-    tensors = [tensor for module in modules for tensor in (*module._parameters.values(), *module._buffers.values())]
-    sizes_of_torch = [value for module in modules for value in vars(module).values() if is_size(value)]
-    return (
-        *map(type, modules),
-        *plain_attributes(modules),
-        *sizes_of_torch,
-        *[None if tensor is None else (tensor.shape, tensor.dtype) for tensor in tensors],
-    )
-
-
-def is_size(value: object) -> bool:
-    """Whether this is a kernel size, a stride, a shape, ..."""
-    return isinstance(value, tuple) and all(isinstance(number, int) for number in value)
+    Networks with equal structures compute alike: tensors of the same sizes, of which the same depend on each other.
+    """
+    found = list[object]()
+    for module in modules:
+        found.append(type(module))
+        for name, value in vars(module).items():
+            if name in BOOKKEEPING or name == "seed":  # of a dropout mask, which changes neither
+                continue
+            if isinstance(value, PLAIN):
+                found.append((name, value))
+            elif isinstance(value, tuple | list) and all(isinstance(item, PLAIN) for item in value):
+                found.append((name, *value))
+        tensors = (*module._parameters.values(), *module._buffers.values())
+        found += [None if tensor is None else (tensor.shape, tensor.dtype) for tensor in tensors]
+    return tuple(found)

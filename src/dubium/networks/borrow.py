@@ -6,7 +6,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -29,11 +28,11 @@ from dubium.errors import (
     DeviceError,
     DtypeError,
     DubiumError,
-    NetworkError,
     NetworkStateError,
     PosteriorError,
     PosteriorTypeError,
 )
+from dubium.networks.copies import copy_network, reuses_module
 from dubium.networks.logits_network import (
     DEFAULT_REQUEST,
     NETWORK_EXCEPTIONS,
@@ -87,6 +86,7 @@ def borrow_networks(
         original_x, is_half = x, x.dtype in (torch.float16, torch.bfloat16)
         x = x.float() if is_half else x.clone() if x.is_inference() else x.detach()
         are_generated = not isinstance(networks, list | tuple | nn.ModuleList)
+        is_ours = type(networks).__module__.startswith("dubium.")
         borrowed, seen = (
             BorrowedNetworks(networks, is_half, request, FirstPassChecks(x), are_generated),
             WeakIdKeyDictionary(),
@@ -94,7 +94,7 @@ def borrow_networks(
         for index, network in enumerate(networks):
             check_network(network, index, original_x, needs_layers=needs_layers)
             if are_generated:
-                borrowed.must_copy |= reuses_module(seen, network)
+                borrowed.must_copy |= reuses_module(seen, network, by_value=not is_ours)
         try:
             yield borrowed, x
         except (DubiumError, torch.OutOfMemoryError):
@@ -189,36 +189,9 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
         )
 
 
-def reuses_module(seen: WeakIdKeyDictionary, network: nn.Module) -> bool:
-    """Whether the posterior has given this module or one of its tensors before, with other values; both go to `seen`.
-
-    Such networks must be copied: two that are yielded from one module are the same object, with the last weights.
-    """
-    answer = network in seen
-    seen[network] = None
-    for tensor in (*network.parameters(), *network.buffers()):
-        if tensor.layout == torch.strided and not tensor.is_inference():  # others have no version
-            version = (tensor._version, tensor.data_ptr())
-            answer |= seen.setdefault(tensor, version) != version
-    return answer
-
-
 def layer_text(index: int, network: nn.Module, layer: nn.Module) -> str:
     name = next(name for name, module in network.named_modules() if module is layer)
     return f"network {index}" + (f", layer {name!r} ({type(layer).__name__})" if name else "")
-
-
-def copy_network(network: nn.Module, index: int) -> nn.Module:
-    try:
-        return deepcopy(network)
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        raise NetworkError(
-            f"Network {index} cannot be copied, which its type needs (half precision, or made in inference mode): "
-            f"{error} Does its forward pass keep a tensor (self.features = ...)? Detach it, or give a network in "
-            "float32."
-        ) from error
 
 
 @dataclass

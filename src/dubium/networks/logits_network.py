@@ -12,7 +12,7 @@ from torch.jit import ScriptModule
 from dubium.attribution._autograd.graph import graph_nodes
 from dubium.attribution._cut_gradients import CutWatch, warn_of_cut
 from dubium.attribution._measure import IS_MEASURING
-from dubium.attribution._structure import list_modules, plain_attributes
+from dubium.attribution._structure import list_modules, network_structure
 from dubium.errors import DubiumError
 from dubium.image_checks import warn_of_standardised_images
 from dubium.models import Normalized
@@ -70,7 +70,7 @@ class FirstPassChecks:
     images: Images  # all images of the call, for comparisons and messages
     checked: set[int] = field(default_factory=set)  # indices of networks that have had theirs
     returns_logits: set[int] = field(default_factory=set)  # indices of networks whose output is the logits already
-    structures: set[tuple[object, ...]] = field(default_factory=set)  # module classes of networks that were compared
+    structures: set[tuple[object, ...]] = field(default_factory=set)  # of the networks that were compared
     # names of the graph's nodes by a network's index: of the first network of each structure that has custom code
     node_names_of_watched_networks: dict[int, set[str]] = field(default_factory=dict)
 
@@ -158,11 +158,9 @@ class LogitsNetwork(nn.Module):
         has_custom_code = bool(custom_modules) or self.has_hooks or any("forward" in vars(module) for module in modules)
         if self.index == 0 and any(type(module) is Normalise for module in modules):
             warn_of_standardised_images(images)
-        structure = (
-            has_custom_code,
-            *map(type, modules),
-            *(plain_attributes(custom_modules) if custom_modules else ()),
-        )
+        has_neighbours = len(self.first_checks.images) > 1
+        must_compare = has_custom_code or has_neighbours or self.request.output == SIGMOID
+        structure = (has_custom_code, *network_structure(modules)) if must_compare else ()
         is_new = structure not in self.first_checks.structures
         watch = CutWatch(x) if x.requires_grad and has_custom_code and is_new else None
         generators = [torch.default_generator, *([torch.cuda.default_generators[x.get_device()]] if x.is_cuda else [])]
@@ -172,7 +170,7 @@ class LogitsNetwork(nn.Module):
         with torch.no_grad():
             if not all(torch.equal(g.get_state(), state) for g, state in zip(generators, states, strict=True)):
                 self.refuse_if_random(images, logits)
-            if is_new and (has_custom_code or len(self.first_checks.images) > 1):
+            if is_new and (has_custom_code or has_neighbours):
                 self.check_neighbours(images, logits)
             must_check_sigmoid = self.request.output == SIGMOID and is_new and len(x) and not logits[:, 0].any()
             if must_check_sigmoid and is_within_unit(logits):
