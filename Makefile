@@ -58,7 +58,8 @@ soak: $(VENV)/.installed-test
 audit: $(VENV)/.installed-test
 	$(BIN)/python -m tests.audit
 
-# The site, from docs/ into site/; a broken link or name is an error. Open site/index.html.
+# The site, from docs/ into site/; a broken link or name is an error. Open site/index.html; to search in it, serve it:
+# .venv/bin/python -m http.server -d site
 docs: $(VENV)/.installed-docs
 	PYTHONPATH=. $(BIN)/zensical build --clean --strict
 
