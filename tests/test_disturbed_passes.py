@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import dubium
 from dubium import shares
-from dubium.errors import NetworkStateError
+from dubium.errors import DubiumWarning, NetworkStateError
 from dubium.models import Normalized
 from tests.networks import images, randomised
 
@@ -45,6 +45,35 @@ def test_the_first_network_is_explained_as_the_others_though_its_cut_is_looked_f
     ]
     forth, back = (dubium.explain(each, double_images()).maps["total"] for each in (networks, networks[::-1]))
     torch.testing.assert_close(forth, back, rtol=1e-9, atol=1e-12)
+
+
+def masked_without_gradient(net, h):
+    with torch.no_grad():
+        h.mul_(torch.linspace(0, 1, h.shape[-1], dtype=h.dtype))
+    return h.relu()
+
+
+def test_a_feature_that_is_overwritten_without_gradient_is_warned_of():
+    with pytest.warns(DubiumWarning, match="A part of the gradient is cut in network 0"):
+        dubium.explain([double(Net(masked_without_gradient))], double_images(), kinds="total")
+
+
+def test_a_weight_that_was_computed_before_is_a_constant():
+    plain, sampled = (
+        nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 3)).double().eval() for _ in range(2)
+    )
+    sampled.load_state_dict(plain.state_dict())
+    mean = sampled[0].weight
+    del sampled[0].weight
+    sampled[0].weight = computed = mean + 0.1
+    with torch.no_grad():
+        plain[0].weight += 0.1
+    found, expected = (
+        dubium.explain([network], double_images(), kinds="total").maps["total"] for network in (sampled, plain)
+    )
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    assert sampled[0].weight is computed
+    assert computed.grad_fn is not None
 
 
 class Tap(nn.Module):
@@ -173,6 +202,20 @@ def test_each_network_is_compared_whose_layers_have_other_options():
     )
     with pytest.raises(NetworkStateError, match="Network 1 mixes the images"):
         dubium.explain([own, mixing], double_images())
+
+
+def rectify(_net, h):
+    return h.relu()
+
+
+def mix(_net, h):
+    return h / h.amax()
+
+
+def test_each_network_is_compared_that_is_given_another_function():
+    networks = [double(Net(function), seed) for seed, function in enumerate((rectify, mix))]
+    with pytest.raises(NetworkStateError, match="Network 1 mixes the images"):
+        dubium.explain(networks, double_images())
 
 
 @pytest.mark.filterwarnings("ignore:All networks give the same")

@@ -35,6 +35,11 @@ from dubium.run.sources import open_dataset, refuse_dataset_folder
 from dubium.run.work import vae_beside
 from dubium.types import Kind, Posterior
 
+RESHAPE = (
+    "--input-shape {shape} brings a dataset or folder to it (input_shape=({shape}) in Python), as `dubium explain` "
+    "does by itself; images in memory must have it."
+)
+
 
 def evaluate(
     posterior: Any,
@@ -90,6 +95,11 @@ def evaluate(
             f"call evaluate once for each protocol: {', '.join(TOGETHER)}."
         )
     lookup("protocol", PROTOCOLS, protocol)
+    if not PROTOCOLS[protocol].needs_posterior and posterior is not None:
+        raise OptionError(
+            f"{protocol} trains networks of its own, since they must have learned the mark: it takes no posterior. "
+            f"Give None in its place: evaluate(None, data, methods, protocol={protocol!r})."
+        )
     given_names = None if class_names is None else check_class_names(class_names)
     class_names = given_names
     texts = lookup("scale", DEFAULTS, scale)
@@ -109,6 +119,8 @@ def evaluate(
     check_spelling(given_names, images)
     alone = isinstance(methods, str) or callable(methods)
     name = str(posterior) if isinstance(posterior, str | Path) else ""
+    if methods is not None and not alone and not isinstance(methods, Iterable):
+        raise OptionError(f"methods is {methods!r}; a list of names, functions or Captum classes is needed.")
     asked = texts if methods is None else [methods] if alone else methods
     chosen = label_methods(asked, images.shape[0], vae_beside(name) if name and opened else None)
     networks: Posterior = ()
@@ -156,12 +168,18 @@ def read_data(data: Any, split: str, preprocessing: Preprocessing | None) -> Dat
 
 
 def check_networks(
-    posterior: Posterior, data: Dataset, output: OutputChoice, record: Record | None = None
+    posterior: Posterior,
+    data: Dataset,
+    output: OutputChoice,
+    record: Record | None = None,
+    *,
+    how_to_reshape: str = RESHAPE,
 ) -> Posterior:
     """The networks with logits as their output, after the checks of `uncertainty` on one image.
 
     Args:
         record: of a saved posterior, which may say what images it takes.
+        how_to_reshape: what to do so that images have the shape that networks take, `{shape}`.
     """
     x = data.batch([0])
     try:
@@ -177,8 +195,7 @@ def check_networks(
         given, text = (",".join(map(str, shape)) for shape in (data.shape, taken))
         raise NetworkError(
             f"The networks take images of shape {text} (channels, height, width); those of {data.name} have {given}. "
-            f"--input-shape {text} brings a dataset or folder to it (input_shape=({text}) in Python), as `dubium "
-            "explain` does by itself; images in memory must have it."
+            + how_to_reshape.format(shape=text)
         ) from error
     with torch.no_grad():
         gives_logits = output is None and isinstance(next(iter(posterior))(x), Tensor)

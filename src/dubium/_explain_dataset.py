@@ -23,7 +23,7 @@ from dubium.run import Results, Settings, open_work
 from dubium.run import explain_dataset as explain_work
 from dubium.run.dataset import StageProgress
 from dubium.run.sources import source_folders, source_of
-from dubium.run.work import agreement_note
+from dubium.run.work import agreement_note, changed_shape_note
 
 
 def explain_dataset(
@@ -103,7 +103,7 @@ def explain_dataset(
     )  # fmt: skip
     with own_folder(out):
         work = open_work(settings, source_of(data), networks, record)
-        for note in filter(None, (agreement_note(work), work.note)):
+        for note in filter(None, (agreement_note(work), work.note, changed_shape_note(work))):
             warn_user(note)
         folders = source_folders(work.source)
         if note := folder_labels_note(folders, work.about["classes"], are_folders=work.is_named_by_folders):

@@ -69,3 +69,12 @@ def check_name_count(names: Sequence[str], count: int) -> None:
 def list_names(names: Sequence[str]) -> str:
     """Names separated by commas; of many, the first and the last."""
     return ",".join(names if len(names) <= SHOWN else [*names[:3], "...", names[-1]])
+
+
+def replaced_names_note(given: Sequence[str] | None, saved: Sequence[str] | None) -> str:
+    """That names the user gives stand in place of those that a posterior was saved with; "" where they do not."""
+    if given is None or saved is None or list(given) == list(saved):
+        return ""
+    return (
+        f"the classes are called {list_names(given)}, not {list_names(saved)}, as they were saved with the posterior."
+    )

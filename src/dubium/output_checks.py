@@ -10,7 +10,7 @@ from dubium.errors import OutputError
 from dubium.types import Kind
 
 BYTES_FROM = 20  # a larger value is neither in [0, 1] nor in an image with mean 0 and standard deviation 1
-LOGIT_MARGIN = 100  # between logits: no loss asks for as much
+LOGIT_MARGIN = 40  # between logits: no loss asks for as much
 SAME = 1e-6  # of the largest logit: rounding, where one network is computed several times
 AGREEMENT = "All networks give the same outputs"
 """How the warning of networks that are one begins."""
@@ -34,7 +34,7 @@ def warn_of_logits(x: Tensor, logits: Tensor, kinds: Sequence[Kind]) -> None:
     """Warn of logits (S, B, K) that show a mistake: in the images, or, if epistemic is asked for, in the networks.
 
     Pixels up to 255 given to networks that want up to 1 make logits far too large: on images as they were trained with,
-    networks have a median margin of about 10 between their two likeliest classes; on 255 times these, of about 1000.
+    networks have a median margin of about 10 between their two likeliest classes; on 255 times these, of 70 to 1000.
     Logits that are the same for all networks are one network's that is in the list several times.
     """
     if len(x) == 0:

@@ -56,8 +56,10 @@ def refuse_other_suffix(path: Path | str, suffix: str, what: str) -> None:
         raise OptionError(f"{path} ends with {given}, but {what}. Name it {Path(path).with_suffix(suffix)}.")
 
 
-def check_folder_name(out: Path | str) -> Path:
+def check_folder_name(out: object) -> Path:
     """A folder to write to, which may not be there yet; an empty name would be the current folder."""
+    if not isinstance(out, str | Path):
+        raise OptionError(f"The folder to write to is {out!r}; a name or path is needed.")
     if not str(out).strip():
         raise OptionError(f"The folder to write to is called {str(out)!r}. Give it a name; '.' is the current folder.")
     if Path(out).is_file():

@@ -54,6 +54,31 @@ class Loading:
             yield self.load(self.module, network)
 
 
+class Heads:
+    """One trunk, whose head is exchanged, in a wrapper that is made anew."""
+
+    def __init__(self, heads):
+        torch.manual_seed(5)
+        self.heads, self.net = heads, nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), heads[0]).eval()
+
+    def __len__(self):
+        return len(self.heads)
+
+    def __iter__(self):
+        for head in self.heads:
+            self.net[3] = head
+            yield nn.Sequential(self.net).eval()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_layer_that_is_exchanged_inside_is_that_of_each_network(x, method):
+    posterior = Heads([nn.Linear(4 * 36, 3).eval() for _ in range(3)])
+    expected = dubium.explain([copy.deepcopy(network) for network in posterior], x, method=method)
+    result = dubium.explain(posterior, x, method=method)
+    for kind in dubium.types.KINDS:
+        assert torch.allclose(result.maps[kind], expected.maps[kind], rtol=1e-4, atol=1e-7)
+
+
 @pytest.fixture
 def networks():
     torch.manual_seed(0)

@@ -88,8 +88,8 @@ def hook_layers(
         return only_layers(record_bias)
 
     for layer, has_implicit_bias in layers.items():
-        may_have_bias = isinstance(layer, (_BatchNorm, Normalise)) or getattr(layer, "bias", None) is not None
-        has_no_bias = not (has_implicit_bias or may_have_bias)
+        has_parameter_bias = isinstance(layer, (_BatchNorm, Normalise)) or getattr(layer, "bias", None) is not None
+        has_no_bias = not (has_implicit_bias or has_parameter_bias)
         if has_no_bias and (operations is None or type(layer) in ELEMENTWISE_LAYERS):
             continue
         if operations is not None:

@@ -24,6 +24,10 @@ ESCAPES = frozenset(["numpy", "__array__"])  # to arrays, which have no gradient
 FIRST_ONLY = ("to", "type_as", "view_as", "expand_as", "reshape_as")  # take values of their first argument
 
 
+OVERWRITING = frozenset({"__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__"})
+"""Operators that overwrite their first operand, beside the functions that end in an underscore."""
+
+
 class CutWatch(TorchFunctionMode):
     """Follows tensors that were cut from the graph until one is combined with a tensor that still has a gradient.
 
@@ -62,6 +66,11 @@ class CutWatch(TorchFunctionMode):
         outputs = list(floating_tensors([out]))
         self.seen_nodes.update([value.grad_fn for value in outputs])
         is_whole = isinstance(out, Tensor) and out.requires_grad and not self.sources  # nothing is cut, so far and here
+        overwrites = (
+            name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
+        ) or name in OVERWRITING
+        if overwrites and not torch.is_grad_enabled() and given and getattr(given[0], "requires_grad", False):
+            self.cut_layers.append(self.current_layer())
         if name in ESCAPES and any(
             value.requires_grad or id(value) in self.sources for value in floating_tensors(given)
         ):

@@ -25,10 +25,10 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     """
     layers: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
-    computes_outside_layers, waiting, seen, whole_networks = False, [network], {network}, {network}
+    computes_outside_layers, waiting, seen, unwrapped_networks = False, [network], {network}, {network}
     while waiting:
         module = waiting.pop()
-        whole_networks.update(inner_networks(module) if module in whole_networks else ())
+        unwrapped_networks.update(inner_networks(module) if module in unwrapped_networks else ())
         computes_outside_layers = computes_outside_layers or bool(
             module._forward_hooks or module._forward_pre_hooks
         )  # a user's
@@ -36,7 +36,7 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
         base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
         has_parameter_bias = base is not None and issubclass(base, PARAMETER_BIAS_LAYERS)
         children = [] if has_parameter_bias else [child for child in module._modules.values() if child is not None]
-        if not children and (module not in whole_networks or base is not None):
+        if not children and (module not in unwrapped_networks or base is not None):
             is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
             is_ours = type(module) in (Normalise, FixedDropout)  # the latter has another mask at each call
             layers[module] = not (has_parameter_bias or is_homogeneous or is_ours)

@@ -1,7 +1,7 @@
 """Of what modules a network is made."""
 
 from collections.abc import Iterable
-from types import NoneType
+from types import BuiltinFunctionType, FunctionType, NoneType
 
 from torch import nn
 
@@ -24,7 +24,7 @@ def list_modules(network: nn.Module) -> list[nn.Module]:
 def network_structure(modules: Iterable[nn.Module]) -> tuple[object, ...]:
     """What networks of one architecture have in common, from their modules: classes, options, shapes of tensors.
 
-    Networks with equal structures compute alike: tensors of the same sizes, of which the same depend on each other.
+    Equal ones compute tensors of the same sizes, wired in the same way.
     """
     found = list[object]()
     for module in modules:
@@ -34,6 +34,9 @@ def network_structure(modules: Iterable[nn.Module]) -> tuple[object, ...]:
                 continue
             if isinstance(value, PLAIN):
                 found.append((name, value))
+            elif isinstance(value, FunctionType | BuiltinFunctionType):
+                is_closure = getattr(value, "__closure__", None) is not None
+                found.append((name, value if is_closure else getattr(value, "__code__", value)))
             elif isinstance(value, tuple | list) and all(isinstance(item, PLAIN) for item in value):
                 found.append((name, *value))
         tensors = (*module._parameters.values(), *module._buffers.values())

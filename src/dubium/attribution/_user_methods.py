@@ -15,8 +15,9 @@ from torch import Tensor, nn
 
 from dubium.attribution._captum import captum_attributor, captum_name, is_captum, refuse_attribute
 from dubium.attribution._target import target_for_images
-from dubium.checks import describe_tensor
+from dubium.checks import describe_tensor, list_some, warn_user
 from dubium.errors import DubiumError, OptionError, OutputError, UnknownNameError
+from dubium.posteriors.stack import stacked_networks
 from dubium.registry import REGISTERED, load_function, method_names
 from dubium.types import Attribution, Attributor, Images, Target
 
@@ -75,21 +76,50 @@ def find_user_method(what: object) -> tuple[str, Attributor] | None:
     else:
         return None
     called = argument if isinstance(argument, str) else name
-    function = guard_user_method(function, called)
+    function = guard_user_method(function, called, may_hook_one=is_captum(what))
     function = function if is_captum(what) else with_map_check(function, called)
     return (called if called in REGISTERED else name), function
 
 
-def guard_user_method(function: Attributor, name: str) -> Attributor:
+def warn_of_partial_hooks(network: nn.Module, name: str) -> Callable[..., None]:
+    """A hook before a forward pass of several networks: it warns if a user's method looks into some of them alone."""
+    networks = stacked_networks(network)
+    before = [count_hooks(each) for each in networks]
+
+    def warn(*_given: Any) -> None:
+        hooked = [s for s, each in enumerate(networks) if count_hooks(each) > before[s]]
+        if 0 < len(hooked) < len(networks):
+            warn_user(
+                f"The method {name} hooks layers of network {list_some(hooked)} alone, and there are {len(networks)}: "
+                "what it finds there is not that of all. A method is given all networks as one module, "
+                "network.networks: hook each, or take the method as relevance=, which is given one "
+                "network after the other."
+            )
+
+    return warn
+
+
+def count_hooks(network: nn.Module) -> int:
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return sum(len(getattr(module, kind)) for module in network.modules() for kind in kinds)
+
+
+def guard_user_method(function: Attributor, name: str, *, may_hook_one: bool) -> Attributor:
     """A user's function, called image by image where the target selects different classes for each image.
 
     The function then always gets a target that is one function of the logits, as its author expects. Gradients are
     switched on for it. Its exceptions are raised again as an `OptionError` with its name. It gets a copy of the images,
     and may switch the networks' modes: they are put back.
+
+    Args:
+        may_hook_one: whether it treats one network after the other by itself, as Captum's classes are called.
     """
 
     def call(network: nn.Module, x: Images, target: Target, **options: Any) -> Any:  # the caller checks what it returns
         modes = [(module, module.training) for module in network.modules()]
+        watch = None
+        if not may_hook_one:
+            watch = network.register_forward_pre_hook(warn_of_partial_hooks(network, name))
         try:
             return function(network, x.clone(), target, **options)
         except (DubiumError, MemoryError, torch.OutOfMemoryError):
@@ -98,6 +128,8 @@ def guard_user_method(function: Attributor, name: str) -> Attributor:
             place = line_text(function, error)
             raise OptionError(f"The method {name} raised {type(error).__name__}{place}: {error}") from error
         finally:
+            if watch is not None:
+                watch.remove()
             for module, mode in modes:
                 module.training = mode
 

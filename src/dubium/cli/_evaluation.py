@@ -46,11 +46,12 @@ def evaluate_all_and_print(
     shared: SharedOptions, protocols: Sequence[str] | None, changes: Mapping[str, Mapping[str, Any]]
 ) -> None:
     """Run several protocols, with options by their names, draw their figures, and print one table over them."""
-    from dubium.evaluation.protocols.all_protocols import evaluate_all
+    from dubium.evaluation.protocols.all_protocols import check_together, evaluate_all
     from dubium.report.overview import write_overview_pages
     from dubium.report.protocols import write_figures
 
     chosen = protocols or TOGETHER
+    check_together(chosen)
     if shared.estimate:
         estimate_and_print(chosen, shared, changes)
         return

@@ -159,7 +159,10 @@ def open_user_networks(named: dict[str, Any], datasets: Sequence[str], scale: st
         raise OptionError("Say which dataset these networks are for: --dataset mnist, or another one of them.")
     data = open_data(datasets[0], "test", scale)
     opened, record = open_posterior(named)
-    networks = check_networks(opened, data, named.get("output"), record)
+    how_to_reshape = (
+        "The paper's tables are of images as the dataset has them. `dubium evaluate` takes --input-shape {shape}."
+    )
+    networks = check_networks(opened, data, named.get("output"), record, how_to_reshape=how_to_reshape)
     classes = uncertainty(networks, data.batch([0])).probs.shape[1]
     if classes != len(data.classes):
         raise OptionError(

@@ -128,6 +128,13 @@ def is_measured(folder: Path) -> bool:
     return any(not file.parent.name.startswith((SCORES, EXAMPLES)) for file in shards)
 
 
+def protocol_name(settings: Mapping[str, Any]) -> str | None:
+    """By which protocol results were made; None of settings that do not say it."""
+    protocol = settings.get("protocol")
+    name = protocol.get("name") if isinstance(protocol, dict) else None
+    return name if isinstance(name, str) else None
+
+
 @dataclass(frozen=True)
 class ShardStore:
     """The folder of one evaluation."""
@@ -150,6 +157,9 @@ class ShardStore:
             write_json(file, settings)
             return cls(Path(folder))
         there = _read_json(file)
+        protocol, here = protocol_name(there), protocol_name(settings)
+        if protocol != here and None not in (protocol, here) and is_measured(Path(folder)):
+            raise OptionError(f"{folder} holds results of {protocol}, not of {here}. Use another folder.")
         check_recorded(folder, there, settings)
         before = there.get(METHODS) or {}
         if not isinstance(before, dict):

@@ -106,6 +106,10 @@ def borrow_networks(
             for parameter in [reference() for reference in borrowed.frozen]:
                 if parameter is not None:
                     parameter.requires_grad_(True)
+            for reference, name, tensor in borrowed.computed:
+                layer = reference()
+                if layer is not None and name in vars(layer):
+                    vars(layer)[name] = tensor
             for reference, hooks in borrowed.gradient_hooks:
                 layer = reference()
                 if layer is not None:
@@ -189,6 +193,11 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
         )
 
 
+def has_gradient(value: object) -> bool:
+    """Whether a module's attribute is a tensor with a graph behind it."""
+    return isinstance(value, Tensor) and value.grad_fn is not None
+
+
 def layer_text(index: int, network: nn.Module, layer: nn.Module) -> str:
     name = next(name for name, module in network.named_modules() if module is layer)
     return f"network {index}" + (f", layer {name!r} ({type(layer).__name__})" if name else "")
@@ -210,6 +219,7 @@ class BorrowedNetworks:
     must_copy: bool = False
     frozen: list[ref[nn.Parameter]] = field(default_factory=list)
     gradient_hooks: list[tuple[ref[nn.Module], dict[str, Any]]] = field(default_factory=list)  # taken off meanwhile
+    computed: list[tuple[ref[nn.Module], str, Tensor]] = field(default_factory=list)  # detached meanwhile
     given_unwrapped: dict[int, tuple[int, ref[nn.Module]]] = field(default_factory=dict)  # (index, network) by id
 
     def __len__(self) -> int:
@@ -246,6 +256,10 @@ class BorrowedNetworks:
                 if parameter is not None and parameter.requires_grad:
                     self.frozen.append(ref(parameter))
                     parameter.requires_grad_(False)
+            for layer in layers:  # weights that were computed before are constants
+                for name in [name for name, value in vars(layer).items() if has_gradient(value)]:
+                    self.computed.append((ref(layer), name, vars(layer)[name]))
+                    vars(layer)[name] = vars(layer)[name].detach()
             for layer in layers:  # maps are of the function that the network computes, not of changed gradients
                 if layer._backward_hooks or layer._backward_pre_hooks:
                     self.gradient_hooks.append((ref(layer), {name: vars(layer)[name] for name in GRADIENT_HOOKS}))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.weak import WeakIdKeyDictionary
 
+from dubium.attribution._structure import list_modules, network_structure
 from dubium.errors import NetworkError
 
 
@@ -16,10 +17,15 @@ def reuses_module(seen: WeakIdKeyDictionary, network: nn.Module, *, by_value: bo
     Such networks must be copied: two that are yielded from one module are the same object, with the last weights.
 
     Args:
-        by_value: compare sums of tensors, too: what is written to `tensor.data` has no new version.
+        by_value: compare sums of tensors, which have no new version where `tensor.data` was written to, and what
+            modules inside of the network consist of.
     """
     answer = network in seen
     seen[network] = None
+    if by_value:
+        for module in list_modules(network):
+            parts = module_parts(module)
+            answer |= (seen.setdefault(module, parts) or parts) != parts
     tensors = [
         tensor
         for tensor in (*network.parameters(), *network.buffers())
@@ -30,6 +36,11 @@ def reuses_module(seen: WeakIdKeyDictionary, network: nn.Module, *, by_value: bo
         state = (tensor._version, tensor.data_ptr(), total)
         answer |= seen.setdefault(tensor, state) != state
     return answer
+
+
+def module_parts(module: nn.Module) -> tuple[object, ...]:
+    """The layers and plain attributes of a module, in which a posterior may exchange one."""
+    return *module._modules.values(), vars(module).get("seed"), *network_structure([module])
 
 
 def sum_tensors(tensors: Sequence[Tensor]) -> list[float]:

@@ -24,13 +24,15 @@ from dubium.networks.refusals import (
     refuse_features,
     refuse_images,
     refuse_mixed_images,
+    refuse_multi_label,
     refuse_output,
     refuse_probabilities,
     refuse_random,
 )
-from dubium.networks.sigmoid_outputs import check_sigmoid_logit, is_within_unit
+from dubium.networks.sigmoid_outputs import check_sigmoid_logit, ends_in_sigmoid, is_within_unit
 from dubium.types import Images
 
+ROUNDING_OF_SUMS = 1e-5  # of probabilities
 LOGIT_ROUNDING = 1e-4  # of the largest logit: smaller differences between two passes are rounding
 
 UNSEEN = "operations that may not be seen"
@@ -159,8 +161,8 @@ class LogitsNetwork(nn.Module):
         if self.index == 0 and any(type(module) is Normalise for module in modules):
             warn_of_standardised_images(images)
         has_neighbours = len(self.first_checks.images) > 1
-        must_compare = has_custom_code or has_neighbours or self.request.output == SIGMOID
-        structure = (has_custom_code, *network_structure(modules)) if must_compare else ()
+        needs_structure = has_custom_code or has_neighbours or self.request.output == SIGMOID
+        structure = (has_custom_code, *network_structure(modules)) if needs_structure else ()
         is_new = structure not in self.first_checks.structures
         watch = CutWatch(x) if x.requires_grad and has_custom_code and is_new else None
         generators = [torch.default_generator, *([torch.cuda.default_generators[x.get_device()]] if x.is_cuda else [])]
@@ -183,6 +185,12 @@ class LogitsNetwork(nn.Module):
             refuse_features(self.index, logits.shape[1])
         if sums_to_one and not callable(self.request.output):
             refuse_probabilities(self.index)
+        if (
+            self.request.output is None
+            and are_from_zero_to_one(logits)
+            and ends_in_sigmoid(self.compute_logits, images)
+        ):
+            refuse_multi_label(self.index)
         if x.requires_grad and not logits.requires_grad:
             refuse_cut_off(self.index)
         if watch is not None:
@@ -242,4 +250,8 @@ def logits_differ(logits: Tensor, again: Tensor) -> bool:
 
 def are_distributions(logits: Tensor) -> bool:
     """Whether no number is negative, and each row sums to 1."""
-    return bool(logits.numel() and (logits >= 0).all() and (logits.sum(-1) - 1).abs().max() < 1e-5)
+    return are_from_zero_to_one(logits) and bool((logits.sum(-1) - 1).abs().max() < ROUNDING_OF_SUMS)
+
+
+def are_from_zero_to_one(logits: Tensor) -> bool:
+    return bool(logits.numel() and (logits >= 0).all() and (logits <= 1 + ROUNDING_OF_SUMS).all())

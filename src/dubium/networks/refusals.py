@@ -85,6 +85,14 @@ def refuse_probabilities(index: int) -> NoReturn:
     )
 
 
+def refuse_multi_label(index: int) -> NoReturn:
+    raise OutputError(
+        f"Network {index} ends in a sigmoid for each class: its outputs are probabilities of classes that do not "
+        "exclude each other, and such multi-label networks are not supported yet. If the classes do exclude each "
+        "other, give logits: leave out the sigmoid, or in Python say output=torch.logit."
+    )
+
+
 def refuse_features(index: int, count: int) -> NoReturn:
     raise OutputError(
         f"The {count} outputs of network {index} are features: its num_classes is 0, so that it has no head. Build it "

@@ -1,6 +1,6 @@
 """Whether one output an image is the logit of a sigmoid, as `output="sigmoid"` says, or has been through it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import torch
 from torch import Tensor
@@ -32,11 +32,7 @@ def check_sigmoid_logit(compute_logits: Callable[[Images], Tensor], x: Images, i
     with torch.no_grad():
         if not all(is_within_unit(compute_logits(x[b : b + 1].clone())) for b in range(min(len(x), LOOKED_AT))):
             return
-    try:
-        with torch.enable_grad():
-            operation = last_operation(compute_logits(x[:1].clone().requires_grad_().clone()), skip=MOVES)
-    except NetworkError:  # of a network that has no gradients, scores alone are asked for
-        operation = ""
+    operation = output_operation(compute_logits, x)
     if operation in SQUASHES:
         raise OutputError(
             f"output='sigmoid' takes the logit z of a sigmoid, but network {index} ends in {SQUASHES[operation]} "
@@ -49,6 +45,22 @@ def check_sigmoid_logit(compute_logits: Callable[[Images], Tensor], x: Images, i
             "if they had been through the sigmoid. If they have, scores and maps are wrong: say output='probabilities' "
             "(--network-output probabilities)."
         )
+
+
+def output_operation(
+    compute_logits: Callable[[Images], Tensor], x: Images, skip: Collection[str] = frozenset(MOVES)
+) -> str:
+    """The operation that made the last of a network's outputs, as autograd calls it; "" of one without gradients."""
+    try:
+        with torch.enable_grad():
+            return last_operation(compute_logits(x[:1].clone().requires_grad_().clone()), skip=skip)
+    except NetworkError:  # scores alone are asked for
+        return ""
+
+
+def ends_in_sigmoid(compute_logits: Callable[[Images], Tensor], x: Images) -> bool:
+    joined = {*MOVES, "CatBackward0", "ClampBackward0", "ClampBackward1"}
+    return output_operation(compute_logits, x, skip=joined) == "SigmoidBackward0"
 
 
 def is_within_unit(logits: Tensor) -> bool:

@@ -1,6 +1,7 @@
 """All networks of a posterior as one module."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,17 @@ class Stack(nn.Module):
         super().__init__()
         self.networks = nn.ModuleList(networks)
         self.training = False  # not .eval(): that would also set the mode of networks that belong to the caller
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError as error:
+            if not any(hasattr(network, name) for network in self.networks):
+                raise
+            raise AttributeError(
+                f"A method is given all networks as one module, which has no {name!r}: network.networks[0].{name} is "
+                "that of the first. As relevance= of ua-backprop, a method is given one network after the other."
+            ) from error
 
     def forward(self, x: Tensor) -> Tensor:
         logits = [network(x.clone()) for network in self.networks]  # one may work in place

@@ -15,6 +15,7 @@ from dubium._methods import choose_method
 from dubium.attribution._counterfactual_search import encode_images
 from dubium.checks import parse_memory
 from dubium.choices import BILINEAR
+from dubium.class_names import replaced_names_note
 from dubium.data.fit import Preprocessing
 from dubium.data.image_files import size_text
 from dubium.data.labels import check_spelling, match_labels
@@ -89,6 +90,8 @@ def open_work(
         classes = classes if first is None or first.probs.shape[1] == len(classes) else None
     source, classes, unmatched = name_by_folders(source, classes, posterior, preprocessing, output)
     source, note = drop_other_labels(source, classes, posterior, preprocessing, output)
+    replaced = replaced_names_note(settings.classes, record.classes if record else None)
+    note = " ".join(filter(None, [replaced, note]))
     if settings.top != 0:
         choose_method(settings.method, options, channels or 3)  # a mistake is reported before the work begins
         if isinstance(options.get("vae"), VAE) and height is not None and width is not None:
@@ -182,6 +185,21 @@ def first_prediction(
             warnings.simplefilter("ignore")  # what they say comes with the first batch
             return uncertainty(posterior, x.to(weight_dtype(posterior)), output=output)
     return None
+
+
+def changed_shape_note(work: Work) -> str:
+    """What becomes of images in memory of another shape than the networks take; "" where they go in as they are."""
+    is_given = isinstance(work.source, DatasetImages) and work.source.dataset.name == GIVEN
+    if not is_given and not isinstance(work.source, SampleImages):
+        return ""
+    given = tuple(work.source.read(0).image.shape)
+    taken = tuple(wanted or own for wanted, own in zip(work.preprocessing.shape, given, strict=True))
+    if given == taken:
+        return ""
+    return (
+        f"images have the shape {given} (channels, height, width), and the networks take {taken}: they are brought to "
+        "it, stretched where the sides differ. Give images of that shape, or say another with input_shape=."
+    )
 
 
 def class_count(work: Work) -> int | None:

@@ -34,12 +34,17 @@ def evaluate_all(
         and how many `images` each protocol measured.
         Protocols that need labels are left out where there are none, and `notes` say so.
     """
-    for name in protocols:
-        lookup("protocol that can be run together with others", dict.fromkeys(TOGETHER), name)
+    check_together(protocols)
     chosen, left_out = leave_out_unlabelled(evaluation, protocols)
     refuse_run_folder(evaluation.out)
     with own_folder(evaluation.out):
         return run_together(evaluation, chosen, scale, changes, left_out)
+
+
+def check_together(protocols: Sequence[str]) -> None:
+    """Raise an error unless all of these can be run together."""
+    for name in protocols:
+        lookup("protocol that can be run together with others", dict.fromkeys(TOGETHER), name)
 
 
 def leave_out_unlabelled(evaluation: Evaluation, protocols: Sequence[str]) -> tuple[list[str], dict[str, str]]:

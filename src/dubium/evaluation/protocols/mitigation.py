@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
+from dubium.checks import check_number
 from dubium.data import Dataset
 from dubium.errors import DivergedError, OptionError, lookup
 from dubium.evaluation.metrics.calibration import BINS
@@ -64,6 +65,8 @@ def mitigation_options(scale: str, data: Dataset, *, epochs: int | None = None, 
         milestones = tuple(round(epochs * at / options.recipe.epochs) for at in options.recipe.milestones)
         changes["recipe"] = options.recipe.changed(epochs=epochs, milestones=milestones)
     attention = {name: changes.pop(name) for name in ("alpha", "normalisation", "space") if name in changes}
+    if "alpha" in attention:
+        check_number("alpha", attention["alpha"])
     options = change_options(options, changes)
     lookup("explainer", dict.fromkeys(("subset", "run")), options.explainer)
     return replace(options, attention=replace(options.attention, **attention))

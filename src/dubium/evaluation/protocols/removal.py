@@ -29,7 +29,7 @@ from dubium.evaluation.protocols.evaluation import (
     run_method_shards,
 )
 from dubium.evaluation.protocols.images import ChosenImages, choose_images, map_maker
-from dubium.evaluation.protocols.options import change_options
+from dubium.evaluation.protocols.options import change_options, list_values
 from dubium.evaluation.shards import ShardStore, method_shard
 from dubium.evaluation.statistics import Array, band, mean
 from dubium.evaluation.summary import EvaluationSummary, Measurement
@@ -51,7 +51,7 @@ class RemovalOptions:
 
 def removal_options(scale: str, _data: Dataset, **changes: Any) -> RemovalOptions:
     """Not the paper's: 40 images for a CPU, 200 where time allows, a handful for a test."""
-    for removal in changes.get("remove", ()):
+    for removal in list_values(changes.get("remove", ())):
         lookup("way to remove pixels", dict.fromkeys(REMOVALS), removal)
     if scale == "smoke":
         return change_options(RemovalOptions(images=4, candidates=32, steps=20), changes)

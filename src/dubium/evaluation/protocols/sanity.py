@@ -21,7 +21,7 @@ from dubium.evaluation.protocols.evaluation import (
     skipped_notes,
 )
 from dubium.evaluation.protocols.images import ChosenImages, choose_images, map_maker
-from dubium.evaluation.protocols.options import change_options
+from dubium.evaluation.protocols.options import change_options, list_values
 from dubium.evaluation.protocols.sanity_checks import CHECK_FUNCTIONS, CHECKS, PAIR, STAGES, Subject
 from dubium.evaluation.shards import ShardStore, method_shard
 from dubium.evaluation.statistics import mean
@@ -46,7 +46,7 @@ class SanityOptions:
 
 def sanity_options(scale: str, _data: Dataset, **changes: Any) -> SanityOptions:
     """Not the paper's: 50 images for a CPU, 200 where time allows, a handful for a test."""
-    for check in changes.get("checks", ()):
+    for check in list_values(changes.get("checks", ())):
         lookup("check", dict.fromkeys(CHECKS), check)
     if scale == "smoke":
         return change_options(SanityOptions(images=3, candidates=24, draws=1, redraws=1), changes)

@@ -1,5 +1,6 @@
 """Which adapter turns an object into a posterior."""
 
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,7 @@ def as_posterior(obj: Any, samples: int | None = None, seed: int = 0) -> Posteri
             "in a list: [pipe.model.eval()], and images as pipe.image_processor makes them."
         )
     if callable(obj) and not isinstance(obj, type):
+        refuse_factory(obj)
         count = samples or (len(obj) if hasattr(obj, "__len__") else 20)
         return Drawn(obj, count, seed)
     raise PosteriorTypeError(
@@ -66,6 +68,21 @@ def as_posterior(obj: Any, samples: int | None = None, seed: int = 0) -> Posteri
         "laplace.Laplace, a model of torch-uncertainty, bayesian-torch or probly, or a function sample(i) -> network. "
         "A generator can be read only once: pass list(...). A class of your own needs __len__ and __iter__."
     )
+
+
+def refuse_factory(function: Any) -> None:
+    """Refuse a function that takes no number: it builds a network, or a list of them, and is to be called."""
+    try:
+        signature(function).bind(0)
+    except TypeError:
+        name = getattr(function, "__name__", type(function).__name__)
+        raise PosteriorTypeError(
+            f"The posterior is a function, {name}{signature(function)}, which does not take one number, as sample(i) "
+            f"-> network must. If it builds networks, call it and load their weights: dubium.load_weights({name}, "
+            f"files); if it gives a list of networks, give {name}()."
+        ) from None
+    except ValueError:  # built in: its signature is not known
+        return
 
 
 LONELY_STATE = (

@@ -20,10 +20,11 @@ from dubium.errors import DubiumError, OptionError, PosteriorError, lookup
 from dubium.files import write_atomically
 from dubium.image_checks import check_input_shape
 from dubium.models import Normalized
+from dubium.models.architectures import misfits
 from dubium.path_checks import check_folder_name
 from dubium.posterior_kinds import DEFAULT_KIND, POSTERIOR_KINDS, Storage
 from dubium.posteriors.adapters import as_posterior
-from dubium.posteriors.files.architecture import Architecture, describe_architecture
+from dubium.posteriors.files.architecture import Architecture, build_network, describe_architecture
 from dubium.posteriors.files.class_count import check_names_of_network
 from dubium.posteriors.files.load import PREFIX, TensorFiles
 from dubium.posteriors.files.record import Record, read_record, write_record
@@ -79,6 +80,8 @@ def save_posterior(
         )
     if names is not None and shape is not None:
         check_names_of_network(names, packed.networks[0], shape)
+    if architecture is not None and packed.storage == "networks":
+        check_architectures(architecture, packed.networks)
     content = {name: to_bytes(tensors) for name, tensors in packed.files.items()}
     record = Record(
         kind=kind,
@@ -102,6 +105,26 @@ def save_posterior(
     write_record(path, record)
     for name in earlier - content.keys():
         (Path(path) / name).unlink(missing_ok=True)
+
+
+def check_architectures(given: Architecture | Sequence[Architecture], networks: Sequence[nn.Module]) -> None:
+    """Raise an error unless each network has the tensors of what its architecture builds: it could not be loaded.
+
+    What only has a path is not imported for it.
+    """
+    several = isinstance(given, Sequence) and not isinstance(given, str)
+    architectures: Sequence[Any] = given if several else [given] * len(networks)  # type: ignore[assignment]
+    outline, built = None, None
+    for index, (architecture, network) in enumerate(zip(architectures, networks, strict=False)):
+        if isinstance(architecture, str | Mapping) and "path" in describe_architecture(architecture):
+            continue
+        if outline is None or architecture is not built:
+            outline, built = build_network(architecture, outline=True), architecture
+        if problems := misfits(outline, network.state_dict()):
+            raise OptionError(
+                f"Network {index} does not fit the architecture, a {type(outline).__name__}: {'; '.join(problems[:3])}."
+                " Give what it was built from."
+            )
 
 
 def recorded_files(path: str | Path) -> set[str]:
