@@ -57,6 +57,16 @@ def test_a_misspelt_split_brings_the_splits_that_the_file_has(here):
         load("a/b:tran")
 
 
+def test_a_folders_splits_are_no_functions_of_a_package(here):
+    write_photos([here / "both" / name / label for name in ("train", "test") for label in ("cat", "dog")], 1, (8, 8))
+    words = ("uncertainty", "named:network@a.pt,b.pt", "--dataset")
+    assert "2 images scored" in say(*words, "both:train")
+    said = say(*words, "both:tran", code=2)
+    assert "No split of both called 'tran'. Did you mean 'train'? Available: train, test." in said
+    (here / "both" / "__init__.py").write_text("")
+    assert "'both:tran' cannot be imported" in say(*words, "both:tran", code=2)
+
+
 def test_errors_of_a_comparison_say_of_which_side_they_are(here):
     wide = nn.Sequential(nn.Flatten(), nn.Linear(192, 3)).eval()
     torch.save(wide.state_dict(), "wide.pt")
