@@ -101,6 +101,10 @@ def lookup(noun: str, table: Mapping[str, T], name: object) -> T:
 def unknown_name_text(noun: str, name: object, known: Iterable[str]) -> str:
     """What to say about a name that does not exist."""
     known = list(known)
-    near = get_close_matches(str(name), known, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    return f"No {noun} called {name!r}.{hint} Available: {', '.join(known) or 'none'}."
+    return f"No {noun} called {name!r}.{near_name_hint(name, known)} Available: {', '.join(known) or 'none'}."
+
+
+def near_name_hint(name: object, known: Iterable[str]) -> str:
+    """A sentence about the known name that is nearest, after a space; "" where none is near."""
+    near = get_close_matches(str(name), list(known), n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

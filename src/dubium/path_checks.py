@@ -1,5 +1,6 @@
 """Names of files and folders that are written to: they promise what they will be."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from dubium.errors import OptionError
@@ -14,6 +15,10 @@ RUN, RESULTS, PICTURES = "run.json", "results", "png"
 """What a run writes into its folder: a file that says what of, shards, and a folder of pictures."""
 SETTINGS, SHARDS, OVERVIEW = "settings.json", "shards", "overview.json"
 """What an evaluation writes into its folder, beside its figures; the last, what one by all protocols writes."""
+PAGE = "index.html"
+PAGE_END = "Made by dubium."
+"""What every page of dubium's says in its footer."""
+TAIL = 2**16  # bytes at the end of a page, in which the footer is
 
 
 def is_figure_folder(folder: Path) -> bool:
@@ -41,6 +46,29 @@ def refuse_evaluation_folder(folder: Path) -> None:
     """Refuse to write results of explained images beside an evaluation."""
     if is_evaluation_folder(folder):
         raise OptionError(f"{folder} has an evaluation. Choose another folder for the results of explained images.")
+
+
+def refuse_own_files(folder: Path, names: Iterable[str]) -> None:
+    """Refuse a folder without results of dubium's that has a file which dubium would write: it is the user's own.
+
+    Args:
+        names: of files, or patterns of them. A page that dubium wrote is none of the user's, of whatever it is.
+    """
+    for file in (file for name in names for file in sorted(folder.glob(name))):
+        if file.name != PAGE or not is_page(file):
+            raise OptionError(
+                f"{file} is there, and is not of results that dubium wrote into this folder: it would be replaced. "
+                "Choose another folder with --out (out= in Python)."
+            )
+
+
+def is_page(file: Path) -> bool:
+    """Whether dubium wrote this page."""
+    if not file.is_file():
+        return False
+    with file.open("rb") as page:
+        page.seek(-min(TAIL, page.seek(0, 2)), 2)
+        return f"<footer>{PAGE_END}".encode() in page.read()
 
 
 def refuse_other_suffix(path: Path | str, suffix: str, what: str) -> None:

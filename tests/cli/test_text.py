@@ -121,10 +121,11 @@ def test_a_folder_that_cannot_be_is_said(out, place, tmp_path):
 @pytest.mark.parametrize("name", ["run.json", "index.html", "results/explained-00000.parquet"])
 def test_links_in_a_folder_are_replaced_and_what_is_behind_them_stays(name, place, tmp_path):
     (tmp_path / "other").write_text("not dubium's")
-    link = tmp_path / "o" / name
-    link.parent.mkdir(parents=True)
-    link.symlink_to(tmp_path / "other")
     words = [*RUN.format(**place).split(), "--dataset", place["images"], "--fresh", "--out", tmp_path / "o"]
+    assert invoke(*words)[0] == 0
+    link = tmp_path / "o" / name
+    link.unlink()
+    link.symlink_to(tmp_path / "other")
     code, said = invoke(*words)
     assert code == 0, said
     assert (tmp_path / "other").read_text() == "not dubium's"

@@ -254,6 +254,8 @@ def test_the_files_floating_type_is_kept(tmp_path):
 def test_a_name_that_is_nowhere_says_where_it_was_looked_for(tmp_path, monkeypatch):
     monkeypatch.setenv("DUBIUM_MODELS", str(tmp_path))
     (tmp_path / "mine").mkdir()
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "mine" / "posterior.json").write_text("{}")
     with pytest.raises(FileFormatError, match="'svhn-cnn' here, nor under DUBIUM_MODELS, which has mine"):
         load_posterior("svhn-cnn")
     monkeypatch.delenv("DUBIUM_MODELS")

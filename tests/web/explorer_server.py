@@ -102,8 +102,10 @@ def explorer(folder, *, end=signal.SIGINT, images=4):
         try:
             said = process.stdout.readline()
             assert f"http://127.0.0.1:{port}" in said, said
-            yield Server(process, port, temporary)
+            server = Server(process, port, temporary)
+            yield server
             process.send_signal(end)
             process.wait(600)
+            server.last_words = process.stdout.read()
         finally:
             process.kill()

@@ -157,6 +157,7 @@ def test_nothing_is_left_in_the_temporary_folder(tmp_path, end):
         show_image(running, 0, "visit")
         assert len([path for path in running.temporary.rglob("*") if path.is_file()]) >= 5
     assert list(running.temporary.iterdir()) == []
+    assert (running.process.returncode, running.last_words) == (130, "")
 
 
 LISTENER = """

@@ -20,7 +20,9 @@ def print_summary(summary: Mapping[str, Any], out: Path) -> None:
     metrics = list(dict.fromkeys(metric for found in results.values() for metric in found if "-me" not in metric))
     console = Console()
     where, intervals = "95 % intervals in brackets", is_narrow(console, results_table(results, metrics, intervals=True))
-    if not intervals:
+    if not any(has_interval(one) for found in results.values() for one in found.values()):
+        where = f"Numbers: {out / 'results.csv'}"
+    elif not intervals:
         where = f"95 % intervals: {out / 'results.csv'}"
     while metrics:  # as many beside each other as can be read
         sizes = range(len(metrics), 0, -1)
@@ -89,5 +91,10 @@ def _rank_cell(cell: Mapping[str, Any] | None) -> str:
 def _interval_cell(found: Mapping[str, float] | None, *, intervals: bool) -> str:
     if found is None:
         return ""
-    has_interval = intervals and found["low"] < found["high"]  # one image or seed has none
-    return f"{found['value']:#.3g}" + (f" [{found['low']:#.3g}, {found['high']:#.3g}]" if has_interval else "")
+    is_shown = intervals and has_interval(found)
+    return f"{found['value']:#.3g}" + (f" [{found['low']:#.3g}, {found['high']:#.3g}]" if is_shown else "")
+
+
+def has_interval(found: Mapping[str, float]) -> bool:
+    """Whether a value has one: that of one image or seed has none."""
+    return found["low"] < found["high"]

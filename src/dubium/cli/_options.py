@@ -23,6 +23,7 @@ from dubium.option_text import split_method
 from dubium.registry import method_names
 
 MANY = ("--images", "--weights", "--kinds", "--mean", "--std", "--methods", "--weights-b", "--mean-b", "--std-b")
+WEIGHT_FILES = (".pt", ".pth", ".safetensors")
 CHANNELS = ("--mean", "--std", "--mean-b", "--std-b")
 POSTERIOR, IMAGES, METHOD, RUNNING = "Posterior", "Images", "Method", "Running"
 
@@ -34,13 +35,28 @@ class ManyValues(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         refuse_second_channels(args)
-        return super().parse_args(ctx, repeat_option_names(args, self.many))
+        try:
+            return super().parse_args(ctx, repeat_option_names(args, self.many))
+        except Exception as error:
+            if "extra argument" in str(error):
+                refuse_weight_files(args)
+            raise
 
 
 class ManyWeights(ManyValues):
     """The same for the options that name networks alone: `--methods` is one word, which RUN may follow."""
 
     many = ("--weights", "--mean", "--std")
+
+
+def refuse_weight_files(args: Sequence[str]) -> None:
+    """Refuse weight files that stand where a posterior is named; of other words typer says that they are too many."""
+    files = [arg for arg in args if arg.endswith(WEIGHT_FILES)]
+    if len(files) > 1:
+        raise OptionError(
+            f"{' '.join(files)} are weight files, and need the code that builds the network: module:function"
+            f"@{','.join(files)}, or --posterior module:function --weights {' '.join(files)}."
+        )
 
 
 def refuse_second_channels(args: Sequence[str]) -> None:

@@ -123,7 +123,8 @@ def image_settings(
         search_working_folder()
         module, _, name = dataset.partition(":")
         is_split = name in SPLITS and find_spec(module.partition(".")[0]) is None  # of a name that is misspelt
-        return {"dataset" if is_split else "factory": dataset}
+        is_folder = Path(module).is_dir() and not any(Path(module).glob("*.py"))  # which Python takes for a package
+        return {"dataset" if is_split or is_folder else "factory": dataset}
     if dataset or run == DEMO:  # the embedded posterior brings its own images
         return {"dataset": dataset or DEMO}
     ways = "--images DIR or files, or --dataset NAME[:split]" if takes_files else "--dataset NAME[:split] or a folder"

@@ -1,6 +1,7 @@
 """`dubium compare`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,7 +22,7 @@ from dubium.cli._settings import (
     split_words,
 )
 from dubium.cli._tables import exit_with_skipped, print_json, say_changes, say_nothing_disagrees
-from dubium.errors import OptionError, UnknownNameError
+from dubium.errors import DubiumError, OptionError, UnknownNameError
 from dubium.folder_lock import own_folder
 from dubium.option_text import split_method
 
@@ -55,6 +56,7 @@ def compare(
     weights_b: Texts = None,
     mean_b: Texts = None,
     std_b: Texts = None,
+    input_shape_b: Text = None,
     network_output_b: Text = None,
     data_config_b: Text = None,
     images: o.ImageFiles = None,
@@ -87,7 +89,7 @@ def compare(
     Options about the posterior hold for both sides, those that end with -b for B instead.
     """
     from dubium.cli._progress import stage_bars
-    from dubium.path_checks import is_evaluation_folder
+    from dubium.path_checks import PAGE, is_evaluation_folder, refuse_own_files
     from dubium.report.compare import check_class_counts, write_comparison
     from dubium.run import Settings, explain_dataset, open_results, open_work
     from dubium.run.store import COMPARED, has_results
@@ -117,6 +119,7 @@ def compare(
     both = posterior, weights, mean, std, network_output, data_config
     for_b = posterior_b, weights_b, mean_b, std_b, network_output_b, data_config_b
     works, folders, sizes = list["Work | None"](), list[Path](), set[tuple[int, ...]]()
+    counts = list[int | None]()
     for index, side in enumerate(sides):
         if side is not None and has_results(side):
             works.append(None)
@@ -131,33 +134,38 @@ def compare(
                 raise OptionError(
                     f"There is no folder {side!r} here. Give one of results; or a posterior, and --images or --dataset."
                 )
+            shape = input_shape_b if index and input_shape_b else input_shape
             settings = Settings(
                 posterior=posterior_settings(side, *given),
                 images=image_settings(DEMO if DEMO in sides else side, images, dataset),
                 method=chosen[index][0], kinds=split_words(kinds) or RANKING,
                 options=side_options(chosen, index, method_options(chosen[index][0], option)), top=top, fit=fit,
-                resize=resize, interpolation=interpolation, input_shape=parse_numbers(input_shape, int),
+                resize=resize, interpolation=interpolation, input_shape=parse_numbers(shape, int),
                 classes=split_words([names]) if names else None, memory=memory, batch=batch, threads=threads,
             )  # fmt: skip
-            opened = open_work(settings)  # a mistake in the second is reported before the first is run
-            if not json and tuple(opened.about["input_shape"]) not in sizes:
-                say_changes(opened)
-            if not json:
-                say_nothing_disagrees(opened)
+            with name_side(index):
+                opened = open_work(settings)  # a mistake in the second is reported before the first is run
+                if not json and tuple(opened.about["input_shape"]) not in sizes:
+                    say_changes(opened)
+                if not json:
+                    say_nothing_disagrees(opened)
+                counts.append(class_count(opened))
             sizes.add(tuple(opened.about["input_shape"]))
             works.append(opened)
             folders.append(out / COMPARED[index])
-    check_class_counts([count for work in works if work is not None and (count := class_count(work))])
+    check_class_counts([count for count in counts if count])
     if not json:
         say_nothing_differs(works, folders)
     if estimate:
         print_estimate(estimate_sides(works, top), json=json)
         return
     with own_folder(out), stage_bars(quiet=json) as progress:
+        refuse_own_files(out, [PAGE])
         only: tuple[int, ...] | None = None
-        for work, folder in zip(works, folders, strict=True):
+        for index, (work, folder) in enumerate(zip(works, folders, strict=True)):
             if work is not None:
-                explain_dataset(with_only(work, only), folder, fresh=fresh, progress=progress)
+                with name_side(index):
+                    explain_dataset(with_only(work, only), folder, fresh=fresh, progress=progress)
             only = open_results(folder).explained_ids()  # so that the other side explains the same images
         shown = [side or str(factory) for side, factory in ((run_a, posterior), (run_b, posterior_b or posterior))]
         skipped = {item["path"]: item for folder in folders for item in open_results(folder).skipped()}
@@ -168,6 +176,15 @@ def compare(
         print(f"{agreement.images:,} images, the same prediction for {agreement.same_prediction:.1%}. Open {page}.")
     if skipped:
         exit_with_skipped(list(skipped.values()), quiet=json)
+
+
+@contextmanager
+def name_side(index: int) -> Iterator[None]:
+    """Errors say of which side they are: both have a network 0."""
+    try:
+        yield
+    except DubiumError as error:
+        raise type(error)(f"{'AB'[index]}: {error}") from error
 
 
 def say_nothing_differs(works: "Sequence[Work | None]", folders: Sequence[Path]) -> None:

@@ -67,7 +67,9 @@ def train(
             rich_help_panel=RECIPE,
         ),
     ] = None,
-    mean: Annotated[str | None, typer.Option(help="Of the channels: .5,.5,.5.", rich_help_panel=RECIPE)] = None,
+    mean: Annotated[
+        str | None, typer.Option(help="Of the channels: .5,.4,.3, or one for all.", rich_help_panel=RECIPE)
+    ] = None,
     std: Annotated[str | None, typer.Option(help="Of the channels.", rich_help_panel=RECIPE)] = None,
 ) -> None:
     """Train a posterior; the same command goes on where an interrupted one stopped."""

@@ -1,5 +1,6 @@
 """One door to every dataset: by name, or by path."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from dubium.data.find import data_folders, find_files
 from dubium.data.fit import Preprocessing
 from dubium.data.folder import read_folder, read_images
 from dubium.data.image_files import SUFFIXES
+from dubium.data.npy import read_npz_file
 from dubium.errors import FileFormatError, UnknownNameError, unknown_name_text
 
 EMBEDDED = Path(__file__).parents[1] / DEMO / "digits.safetensors"
@@ -74,11 +76,26 @@ def load(
         raise FileFormatError(
             f"{path} is neither an image nor .npy nor .npz. A saved tensor: numpy.save(name, x.numpy())."
         )
-    factory = " A function of yours cannot be named here: save its images as an .npz file." if ":" in text else ""
+    if before and Path(before).expanduser().exists():
+        raise UnknownNameError(other_split_text(Path(before).expanduser(), after))
+    is_code = re.fullmatch(r"[\w.]+:[\w.]+", text)  # commands that take it do not come here
+    factory = " A function of yours cannot be named here: save its images as an .npz file." if is_code else ""
     raise UnknownNameError(
         f"{unknown_name_text('dataset', text, [*SOURCES, DEMO])} Or give the path of a folder of images, an image, or "
         f"a .npy or .npz file.{factory}"
     )
+
+
+def other_split_text(path: Path, split: str) -> str:
+    """What to say about a split that is none, of a file or folder that is there."""
+    if path.suffix.lower() == ".npz" and path.is_file():
+        arrays, _ = read_npz_file(path, ())
+        known = [name for name in SPLITS if {f"{name}_images", f"x_{name}"} & {*arrays}]
+    else:
+        known = [name for name in SPLITS if (path / name).is_dir()]
+    if known:
+        return unknown_name_text(f"split of {path}", split, known)
+    return f"{path} has one set of images, and no split {split!r}. Leave {f':{split}'!r} out."
 
 
 def prepare_images(data: Dataset, preprocessing: Preprocessing | None) -> Dataset:

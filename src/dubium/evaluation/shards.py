@@ -16,11 +16,16 @@ from torch import Tensor
 
 from dubium.errors import FileFormatError, OptionError
 from dubium.files import LONGEST, check_recorded, check_same_settings, write_json
-from dubium.path_checks import SETTINGS, SHARDS, refuse_run_folder
+from dubium.path_checks import PAGE, SETTINGS, SHARDS, refuse_own_files, refuse_run_folder
 from dubium.seals import read_sealed_json, write_sealed_json
 from dubium.tensor_files import read_tensor_file, write_tensors
 
 METHODS = "methods"
+TABLES = "summary.json", "results.csv", "comparisons.csv", "images.csv"
+FIGURES = tuple(
+    f"{name}.png"
+    for name in ("urr", "blurring-*", "boxes", "removal", "cascade", "causes", "two-by-two", "attention", "arms")
+)
 KEY = "shard"
 
 
@@ -153,6 +158,8 @@ class ShardStore:
         refuse_run_folder(Path(folder))
         file, now = Path(folder) / SETTINGS, settings.get(METHODS) or {}
         if not file.exists():
+            if not (Path(folder) / SHARDS).is_dir():
+                refuse_own_files(Path(folder), (PAGE, *TABLES, *FIGURES))
             name_method_folders(Path(folder) / SHARDS, (), now)
             write_json(file, settings)
             return cls(Path(folder))

@@ -75,7 +75,7 @@ class EvaluationSummary:
             "results": results,
             "better": better,
             "comparisons": comparisons,
-            "notes": self.notes,
+            "notes": [*self.notes, *self._one_image_notes()],
             "images": {**self.images, "values": per_image},
             **self.extra,
         }
@@ -89,6 +89,13 @@ class EvaluationSummary:
         write_csv(folder / "images.csv", _image_rows(self.images, per_image))
         write_atomically(folder / FILE, sealed_json({**content, SEAL: BLANK_SEAL}))
         return content
+
+    def _one_image_notes(self) -> list[str]:
+        """What to say where a bootstrap has one image to draw from, again and again."""
+        found = [each for metrics in self.measurements.values() for each in metrics.values()]
+        if self.few_runs or all(len(each.values) > 1 for each in found):
+            return []
+        return ["One image has no interval, and shows no difference between methods. Give more images."]
 
     def _interval(self, found: Measurement) -> dict[str, float]:
         interval = mean_interval(found.per_image) if self.few_runs else bootstrap(found.values, found.statistic)

@@ -183,7 +183,7 @@ class LogitsNetwork(nn.Module):
             check_class_count(self.request.class_names, logits.shape[1], self.request.pair)
         if self.request.output is None and has_no_head(self.network, logits.shape[1]):
             refuse_features(self.index, logits.shape[1])
-        if sums_to_one and not callable(self.request.output):
+        if sums_to_one and not callable(self.request.output) and not self.is_said_to_be_logits(x):
             refuse_probabilities(self.index)
         if (
             self.request.output is None
@@ -202,6 +202,10 @@ class LogitsNetwork(nn.Module):
         self.first_checks.structures.add(structure)
         self.first_checks.checked.add(self.index)
         return logits
+
+    def is_said_to_be_logits(self, x: Tensor) -> bool:
+        """Whether the user says output='logits' of a tensor; of other outputs it is the name of a part."""
+        return self.request.output == "logits" and isinstance(self.network(torch.zeros_like(x)), Tensor)
 
     def check_neighbours(self, x: Tensor, logits: Tensor) -> None:
         """Raise an error unless the first and the last image have the same logits alone and beside others.

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dubium.errors import OptionError, OutputError
+from dubium.errors import OptionError, OutputError, near_name_hint
 from dubium.types import Posterior
 
 PROBABILITIES = "probabilities"
@@ -48,9 +48,10 @@ def take_logits(output: Any, choice: OutputChoice, image_count: int) -> Any:
         return CONVERSIONS[choice](find_logits(output, image_count, least=1))
     if isinstance(output, Tensor) and choice == "logits":
         return output
+    hint = near_name_hint(choice, [*map(str, parts), *CONVERSIONS])
     raise OutputError(
-        f"There is no {choice!r} in {describe_output(output)}. Give output= (--network-output on the command line) "
-        f"one of these, an index, a function, or one of {', '.join(map(repr, CONVERSIONS))}."
+        f"There is no {choice!r} in {describe_output(output)}.{hint} Give output= (--network-output on the command "
+        f"line) one of these, an index, a function, or one of {', '.join(map(repr, CONVERSIONS))}."
     )
 
 

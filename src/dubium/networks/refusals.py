@@ -1,5 +1,6 @@
 """What is said about networks whose logits cannot be explained."""
 
+import re
 from typing import NoReturn
 
 from torch import Tensor
@@ -14,7 +15,7 @@ ONE_OUTPUT = (
 )
 CLASS_MAPS = (
     "Of maps of classes (B, K, h, w), the mean over the image is logits: output=lambda z: z.mean((2, 3)); or, for "
-    "folders of results and the command line too, nn.Sequential(network, nn.AdaptiveAvgPool2d(1), nn.Flatten())."
+    "folders of results and the command line too, nn.Sequential(network, nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()."
 )
 
 OTHER_SIZE = ("shapes cannot be multiplied", "input size", "The size of tensor", "doesn't match model")
@@ -43,10 +44,22 @@ def refuse_images(index: int, error: Exception, x: Tensor, taken: object) -> NoR
     is_exported = isinstance(error, AssertionError) and "Guard failed" in str(error)
     hint = ". torch.export fixes the batch size unless dynamic_shapes say {0: torch.export.Dim.AUTO}."
     last = ". Are their axes (B, H, W, C)? Then: x.movedim(-1, 1)." * (shape[1] > 4 >= shape[3])
-    size = "" if last or not any(words in str(error) for words in OTHER_SIZE) else OTHER_SIZE_ADVICE
-    raise NetworkError(
-        f"Network {index} cannot take images of shape {shape}: {raised}" + (hint if is_exported else last + size)
-    ) from error
+    size = OTHER_SIZE_ADVICE if any(words in str(error) for words in OTHER_SIZE) else ""
+    advice = hint if is_exported else last or channels_advice(str(error), shape[1]) or size
+    raise NetworkError(f"Network {index} cannot take images of shape {shape}: {raised}{advice}") from error
+
+
+def channels_advice(raised: str, channels: int) -> str:
+    """What to do where the first convolution, whose input has the channels of x, takes another number; "" elsewhere."""
+    found = re.search(r"expected input\[.*\] to have (\d+) channels, but got (\d+) channels", raised)
+    if not found or int(found[2]) != channels:
+        return ""
+    ways = {(1, 3): "repeat the grey channel, x.expand(-1, 3, -1, -1)", (3, 1): "make x grey, x.mean(1, keepdim=True)"}
+    way = ways.get((channels, int(found[1])), "give x the channels that the networks were trained with")
+    return (
+        f". x has {count_text(channels, 'channel')}, and the first convolution takes {found[1]}: {way}, or take "
+        f"networks that were trained on images with {count_text(channels, 'channel')}."
+    )
 
 
 def differ_from_x(images: Tensor, x: Tensor) -> bool:
@@ -81,7 +94,8 @@ def refuse_probabilities(index: int) -> NoReturn:
     raise OutputError(
         f"The outputs of network {index} look like probabilities: none is negative and each row sums to 1. Logits are "
         "needed: leave out the last softmax, or say output='probabilities' (--network-output probabilities on the "
-        "command line), which takes their logarithm. If they are logits after all: output=lambda logits: logits."
+        "command line), which takes their logarithm. If they are logits after all: output='logits' (--network-output "
+        "logits on the command line)."
     )
 
 
@@ -97,8 +111,8 @@ def refuse_features(index: int, count: int) -> NoReturn:
     raise OutputError(
         f"The {count} outputs of network {index} are features: its num_classes is 0, so that it has no head. Build it "
         "with as many classes as it was trained with, timm.create_model(name, num_classes=10), or give its features a "
-        "head: nn.Sequential(network, head). To take features as logits: output='logits' (--network-output logits on "
-        "the command line)."
+        "head: nn.Sequential(network, head).eval(). To take features as logits: output='logits' (--network-output "
+        "logits on the command line)."
     )
 
 

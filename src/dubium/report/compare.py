@@ -12,6 +12,7 @@ import numpy as np
 from dubium.errors import OptionError
 from dubium.evaluation.ranks import rank_correlation
 from dubium.files import write_atomically
+from dubium.path_checks import refuse_own_files
 from dubium.report.cards import (
     CONTRAST,
     card_html,
@@ -22,7 +23,7 @@ from dubium.report.cards import (
     scores_html,
     votes_html,
 )
-from dubium.report.page import html_document, page_header, settings_table
+from dubium.report.page import FILE, html_document, page_header, settings_table
 from dubium.report.panels import horizontal_bars, panel_html
 from dubium.report.run_pairs import method_labels, rows_in_common
 from dubium.report.summary import RunSummary, summarise_results
@@ -61,6 +62,7 @@ def write_comparison(
     Returns:
         The page's file, and how alike the runs are.
     """
+    refuse_own_files(Path(out), [FILE])
     first, second = open_results(a), open_results(b)
     for results in (first, second):
         check_whole_about(results.about, results.folder)
@@ -68,7 +70,7 @@ def write_comparison(
     if None not in classes and classes[0] != classes[1]:
         raise OptionError(f"{a} and {b} know different classes, so that they cannot be compared.")
     pairs, agreement = compare_results(first, second, names, gallery)
-    path = Path(out) / "index.html"
+    path = Path(out) / FILE
     write_atomically(path, comparison_page(first, second, names, pairs, agreement))
     return path, agreement
 

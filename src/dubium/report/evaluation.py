@@ -85,7 +85,9 @@ def lead_about_methods(summary: Mapping[str, Any]) -> str:
         parts.append(count_text(images, "image") + (f" of {source}." if source and source != GIVEN else "."))
     if members := settings.get("members"):
         parts.append(f"{count_text(members, 'network')}.")
-    parts.append("Dots are estimates, lines their 95 % intervals.")
+    values = [found for metrics in summary["results"].values() for found in metrics.values()]
+    if any(found["low"] < found["high"] for found in values):
+        parts.append("Dots are estimates, lines their 95 % intervals.")
     parts.append(COMPARE.get(summary["protocol"], "Compare with the controls (grey), not with zero."))
     return " ".join(part for part in parts if part)
 

@@ -15,6 +15,7 @@ from dubium.errors import FileFormatError
 from dubium.evaluation.metrics.calibration import BINS
 from dubium.figures import smooth_words
 from dubium.files import write_atomically
+from dubium.path_checks import PAGE, PAGE_END
 from dubium.registry import UA_BACKPROP
 from dubium.report.cards import gallery_section, image_card, image_key
 from dubium.report.causes import causes_section
@@ -28,7 +29,7 @@ from dubium.run.signed import rows_with_signs
 from dubium.run.store import Results, class_name, open_results
 from dubium.types import KINDS
 
-FILE = "index.html"
+FILE = PAGE
 GALLERY = 200  # cards on a page
 FEW = 20  # cards that come before the plots; more of them come after
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -167,7 +168,7 @@ def html_document(title: str, body: str) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<meta name="color-scheme" content="light dark">'
         f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{style}</style></head><body>'
-        f"{body}<footer>Made by dubium. Nothing on this page is loaded from anywhere else.</footer>"
+        f"{body}<footer>{PAGE_END} Nothing on this page is loaded from anywhere else.</footer>"
         f"<script>{script}</script></body></html>\n"
     )
 

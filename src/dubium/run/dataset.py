@@ -12,7 +12,7 @@ from dubium.errors import FileFormatError
 from dubium.executor import Executor, in_turn
 from dubium.files import check_recorded, check_same_settings, write_json
 from dubium.folder_lock import own_folder
-from dubium.path_checks import PICTURES, RUN, refuse_evaluation_folder
+from dubium.path_checks import PAGE, PICTURES, RUN, refuse_evaluation_folder, refuse_own_files
 from dubium.reading import read_json
 from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import check_shard, open_shard, read_about, read_rows
@@ -26,6 +26,7 @@ FILE = RUN
 SCORES = "scores"  # a folder beside the results, until the most uncertain images are explained
 RESULTS = (FOLDER, SCORES, SIGNED)
 MOST_NAMED = 3  # files in a message
+DRAWN = f"{PICTURES}/[0-9][0-9][0-9][0-9]-*.png"  # pictures of the results, by `--png`
 SCORED_ROWS = 16  # a shard of scores has so many times the rows of one with maps
 CLAIM = ("settings", "posterior", "images", "method", "classes", "network attributes", "network code")
 """What decides the bytes of the results."""
@@ -98,20 +99,28 @@ def claim_folder(out: Path, work: Work, fresh: bool) -> dict[str, Any]:
     refuse_evaluation_folder(out)
     here, there = {name: work.about[name] for name in CLAIM}, read_claim(out)
     has_maps, is_ranked = shard_count(out / FOLDER) > 0, work.settings.top is not None
+    if not there and not has_maps and not shard_count(out / SCORES):
+        refuse_own_files(out, (RUN, PAGE, DRAWN))
     keeps_scores = not fresh and not has_maps and is_ranked and scoring_part(here) == scoring_part(there)
     if not fresh and not keeps_scores and (has_maps or shard_count(out / SCORES) > 0):
         advice = "Choose another folder, or delete those results with --fresh (fresh=True in Python)."
         if not there:
             raise FileFormatError(f"{out} has results, but {FILE}, which says of what, is missing or damaged. {advice}")
         check_recorded(out, there, here, advice=advice)
-        check_same_settings(out, {name: there.get(name) for name in CLAIM}, here, advice=advice)
+        names = [name for name in CLAIM if name != "method" or same_method(there, here)]
+        check_same_settings(out, *({name: one.get(name) for name in names} for one in (there, here)), advice=advice)
         return there
     delete_shards(out, [FOLDER, SIGNED] if keeps_scores else RESULTS)
-    for picture in (out / PICTURES).glob("[0-9][0-9][0-9][0-9]-*.png"):  # of the results that were here
+    for picture in out.glob(DRAWN):  # of the results that were here
         picture.unlink()
     claim = {"shards": None, **here}
     write_json(out / FILE, claim)
     return claim
+
+
+def same_method(there: Mapping[str, Any], here: Mapping[str, Any]) -> bool:
+    """Whether the settings name one method; if not, versions of its parts say nothing more."""
+    return bool(there["settings"].get("method") == here["settings"].get("method"))
 
 
 def scoring_part(claim: Mapping[str, Any]) -> Any:

@@ -1,6 +1,6 @@
 """The networks that settings name: loaded, normalised, and what they say about their images."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,12 +74,19 @@ def normalize_inputs(posterior: Posterior, named: Mapping[str, Any]) -> Posterio
         raise OptionError(f"mean is {mean} and std is {std}; give both, or neither.")
     if mean is None or std is None:
         return posterior
+    mean, std = (values_per_channel(values, posterior) for values in (mean, std))
     if max(mean) > 1:
         raise OptionError(
             f"mean is {list(mean)}, of pixels from 0 to 255; images are read as numbers from 0 to 1. Divide mean and "
             f"std by 255: --mean {','.join(f'{value / 255:.3g}' for value in mean)}."
         )
     return [Normalized(network, mean, std).eval() for network in posterior]
+
+
+def values_per_channel(values: Sequence[float], posterior: Posterior) -> list[float]:
+    """One value for each channel: a single one is that of all, so that both ways to say it give the same results."""
+    channels = input_shape(posterior, None)[0] or 1
+    return [*values] * (channels if len(values) == 1 else 1)
 
 
 def input_shape(posterior: Posterior, record: Record | None) -> Shape:

@@ -29,7 +29,7 @@ from dubium.networks.outputs import OutputChoice
 from dubium.posteriors import Record
 from dubium.posteriors.files.load import posterior_folder
 from dubium.run.data_config import prepared_config
-from dubium.run.networks import Shape, input_shape, open_posterior, weight_dtype
+from dubium.run.networks import Shape, input_shape, open_posterior, values_per_channel, weight_dtype
 from dubium.run.settings import Settings
 from dubium.run.sources import DatasetImages, FileImages, ImageSource, SampleImages, open_source, source_folders
 from dubium.types import Posterior
@@ -62,6 +62,9 @@ def open_work(
     """Open what the settings name; images and networks that are open already, with their record, are taken as such."""
     if posterior is None:
         posterior, record = open_posterior(settings.posterior)
+        named = settings.posterior
+        numbers = {n: values_per_channel(named[n], posterior) for n in ("mean", "std") if named.get(n) is not None}
+        settings = replace(settings, posterior={**named, **numbers})
     if "data_config" in settings.posterior:
         settings = resolve_data_config(settings, posterior)
     settings = replace(settings, threads=settings.threads or torch.get_num_threads(), fit=settings.image_fit)

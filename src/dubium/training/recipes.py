@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import Any
 
+import numpy as np
+
 from dubium.choices import SCALES as SCALES
 from dubium.data import Dataset
 from dubium.errors import OptionError, lookup
@@ -105,6 +107,9 @@ def recipe_for(data: Dataset, scale: str, changes: Mapping[str, Any]) -> Recipe:
     if data.name not in RECIPES:
         recipe = recipe.changed(architecture="cnn", flip=False)
     changes = {name: value for name, value in changes.items() if value is not None}
+    channels = data.shape[0]
+    of_all = {name: changes[name] for name in ("mean", "std") if np.size(changes.get(name, ())) == 1}
+    changes |= {name: tuple(np.ravel(value).tolist()) * channels for name, value in of_all.items()}
     given = changes.pop("options", {})
     before, recipe = recipe.architecture, recipe.changed(**changes)
     options = dict(recipe.options) if recipe.architecture == before else {}

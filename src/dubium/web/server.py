@@ -1,11 +1,12 @@
 """The explorer's server: on this machine, for its own page alone, with nothing left behind."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NoReturn
 
 from dubium.errors import OptionError
 from dubium.web.app import build_explorer, import_gradio
@@ -22,7 +23,7 @@ TEMPORARY = "GRADIO_TEMP_DIR"
 
 def serve(session: Session, *, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = True,
           started: Callable[[str], None] | None = None) -> None:  # fmt: skip
-    """Show the explorer until interrupted.
+    """Show the explorer until interrupted: `KeyboardInterrupt` is raised when the server is closed.
 
     Args:
         session: networks and images.
@@ -45,9 +46,15 @@ def serve(session: Session, *, host: str = "127.0.0.1", port: int | None = None,
         try:
             if started:
                 started(address)
-            page.block_thread()
+            wait_for_interrupt()
         finally:
             page.close(verbose=False)
+
+
+def wait_for_interrupt() -> NoReturn:
+    """Gradio's own way of waiting prints of threads at Ctrl-C, and hides it from the caller."""
+    while True:
+        time.sleep(3600)
 
 
 @contextmanager

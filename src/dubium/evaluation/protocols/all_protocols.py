@@ -11,11 +11,12 @@ from dubium.evaluation.protocols.evaluation import Evaluation
 from dubium.evaluation.summary import write_csv
 from dubium.files import write_json
 from dubium.folder_lock import own_folder
-from dubium.path_checks import refuse_run_folder
+from dubium.path_checks import PAGE, SETTINGS, refuse_own_files, refuse_run_folder
 from dubium.protocols import PROTOCOLS, TOGETHER
 from dubium.registry import load_function
 
 MAPS = "maps"
+TABLE = "overview.csv"
 
 
 def evaluate_all(
@@ -38,6 +39,8 @@ def evaluate_all(
     chosen, left_out = leave_out_unlabelled(evaluation, protocols)
     refuse_run_folder(evaluation.out)
     with own_folder(evaluation.out):
+        if not any((evaluation.out / name / SETTINGS).is_file() for name in TOGETHER):
+            refuse_own_files(evaluation.out, (PAGE, FILE, TABLE))
         return run_together(evaluation, chosen, scale, changes, left_out)
 
 
@@ -93,7 +96,7 @@ def run_together(
         "notes": notes | {name: [why] for name, why in left_out.items()},
     }
     write_json(evaluation.out / FILE, content)
-    write_csv(evaluation.out / "overview.csv", [flatten_lists(row) for row in rows])
+    write_csv(evaluation.out / TABLE, [flatten_lists(row) for row in rows])
     return content
 
 

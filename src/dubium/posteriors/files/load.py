@@ -7,8 +7,9 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from dubium.checks import list_some
 from dubium.choices import DEMO
-from dubium.errors import FileFormatError, NetworkStateError, OptionError, PosteriorError
+from dubium.errors import FileFormatError, NetworkStateError, OptionError, PosteriorError, near_name_hint
 from dubium.models import Normalized
 from dubium.posterior_kinds import POSTERIOR_KINDS
 from dubium.posteriors.files.architecture import Architecture, stored_architecture
@@ -21,6 +22,7 @@ from dubium.types import Posterior
 
 MODELS = "DUBIUM_MODELS"
 EMBEDDED = Path(__file__).parents[2] / DEMO / "posterior"
+MOST_LISTED = 12  # names in a message
 PREFIX = "network."  # how Normalized calls what it wraps
 TensorFiles = dict[str, dict[str, Tensor]]
 """Tensors by name, by the name of their file."""
@@ -103,15 +105,26 @@ def posterior_folder(path: str | Path) -> Path:
             f"{path} is a file; a posterior is a folder. Weights need the code that builds the network: "
             f"dubium.load_weights(Net, [{str(path)!r}]) in Python, module:function@{path} on the command line."
         )
+    names = saved_posteriors(Path(models)) if models else []
     if models:
-        names = sorted(folder.name for folder in Path(models).glob("*") if folder.is_dir())
-        where = f"nor under {MODELS}, which has {', '.join(names) or 'nothing'}"
+        where = f"nor under {MODELS}, which has {list_some(names, MOST_LISTED) or 'no saved posterior'}"
     else:
         where = f"and {MODELS}, the folder of named posteriors, is not set"
+    beside = [str(Path(path).parent / name) for name in saved_posteriors(Path(path).parent)]
+    hint = near_name_hint(path, [*beside, *names])
     raise FileFormatError(
-        f"There is no folder {str(path)!r} here, {where}. Networks of your own, and of other libraries, are built by a "
-        "function: module:function@a.pt,b.pt on the command line, dubium.load_weights(function, files) in Python."
+        f"There is no folder {str(path)!r} here, {where}.{hint} Networks of your own, and of other libraries, are "
+        "built by a function: module:function@a.pt,b.pt on the command line, dubium.load_weights(function, files) in "
+        "Python."
     )
+
+
+def saved_posteriors(folder: Path) -> list[str]:
+    """The names of the folders in a folder that are saved posteriors."""
+    try:
+        return sorted(file.parent.name for file in folder.glob(f"*/{FILE}"))
+    except (OSError, ValueError):  # not ours to read, or no name of a folder
+        return []
 
 
 def member_architectures(

@@ -6,6 +6,7 @@ standard deviations, factors, samples and seed: both are drawn again when loaded
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -16,7 +17,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from dubium.class_names import check_class_names
-from dubium.errors import DubiumError, OptionError, PosteriorError, lookup
+from dubium.errors import DubiumError, FileFormatError, OptionError, PosteriorError, lookup
 from dubium.files import write_atomically
 from dubium.image_checks import check_input_shape
 from dubium.models import Normalized
@@ -27,9 +28,10 @@ from dubium.posteriors.adapters import as_posterior
 from dubium.posteriors.files.architecture import Architecture, build_network, describe_architecture
 from dubium.posteriors.files.class_count import check_names_of_network
 from dubium.posteriors.files.load import PREFIX, TensorFiles
-from dubium.posteriors.files.record import Record, read_record, write_record
+from dubium.posteriors.files.record import FILE, Record, read_record, write_record
 from dubium.posteriors.gaussian import Gaussian
 from dubium.posteriors.mc_dropout import FixedAlphaDropout, FixedDropout, MCDropout
+from dubium.reading import read_json
 from dubium.types import Posterior
 
 SHARED = "shared.safetensors"
@@ -68,6 +70,7 @@ def save_posterior(
     2
     """
     check_folder_name(path)
+    refuse_other_record(path)
     names = None if classes is None else check_class_names(classes, "classes")
     shape = None if input_shape is None else check_input_shape(input_shape)
     packed = pack_posterior(as_posterior(posterior))
@@ -125,6 +128,21 @@ def check_architectures(given: Architecture | Sequence[Architecture], networks: 
                 f"Network {index} does not fit the architecture, a {type(outline).__name__}: {'; '.join(problems[:3])}."
                 " Give what it was built from."
             )
+
+
+def refuse_other_record(path: str | Path) -> None:
+    """Refuse a folder whose `posterior.json` is no posterior's: it is the user's own file."""
+    file = Path(path) / FILE
+    if not os.path.exists(file):
+        return
+    try:
+        content = read_json(file)
+    except FileFormatError:
+        content = None
+    if not isinstance(content, dict) or not {"kind", "members"} <= content.keys():
+        raise OptionError(
+            f"{file} is there, and is not of a saved posterior: it would be replaced. Choose another folder."
+        )
 
 
 def recorded_files(path: str | Path) -> set[str]:

@@ -7,6 +7,7 @@ from dubium.choices import EXPORTS
 from dubium.errors import OptionError, lookup
 from dubium.path_checks import refuse_other_suffix
 from dubium.report.exports.coco import write_coco
+from dubium.report.exports.earlier import refuse_own_export
 from dubium.report.exports.fiftyone import write_fiftyone
 from dubium.report.exports.masks import write_masks
 from dubium.report.exports.regions import ExportRegions
@@ -55,4 +56,5 @@ def write_export(
     what = f"--to {to} writes a {'file' if '.' in name else 'folder'} such as {name}"
     refuse_other_suffix(out or name, Path(name).suffix, what)
     path = Path(out) if out else Path(folder) / name
+    refuse_own_export(path, to)
     return path, writer(ExportRegions(results, kind, level, smooth), path)

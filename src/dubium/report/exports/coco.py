@@ -8,6 +8,8 @@ from dubium.files import write_atomically
 from dubium.report.exports.regions import ExportRegions, image_file_name
 from dubium.run.row import RegionRow, Row
 
+DESCRIPTION = "Regions of "  # how the file begins, by which an earlier export is known
+
 
 def write_coco(regions: ExportRegions, path: Path) -> int:
     """Write the file; the number of its annotations."""
@@ -30,7 +32,7 @@ def coco_json(regions: ExportRegions, names: dict[int, str] | None = None) -> di
         annotations += [coco_annotation(row, region, len(annotations) + n) for n, region in enumerate(bright, 1)]
     method = regions.results.about["settings"]["method"]
     return {
-        "info": {"description": f"Regions of {regions.kind} uncertainty, by dubium with {method}"},
+        "info": {"description": f"{DESCRIPTION}{regions.kind} uncertainty, by dubium with {method}"},
         "categories": [{"id": 1, "name": regions.kind, "supercategory": "uncertainty"}],
         "images": images,
         "annotations": annotations,

@@ -14,14 +14,16 @@ from dubium.report.exports.coco import coco_json, coco_text
 from dubium.report.exports.regions import ExportRegions, image_file_name
 from dubium.run.store import Row
 
+LABELS = "labels.json"
+
 
 def write_fiftyone(regions: ExportRegions, folder: Path) -> int:
-    """Write the folder; the number of its images."""
-    names = {}
-    for row, _ in regions.explained():
-        names[row.id] = image_file_name(row)
+    """Write the folder; the number of its images. The labels come first: by them a stopped export's folder is known."""
+    results = regions.results
+    names = {row.id: image_file_name(row) for row in results.rows(results.explained, pictures=False)}
+    write_atomically(folder / LABELS, coco_text(coco_json(regions, names)))
+    for row in results.rows(results.explained):
         copy_image(row, folder / "data" / names[row.id])
-    write_atomically(folder / "labels.json", coco_text(coco_json(regions, names)))
     return len(names)
 
 

@@ -13,6 +13,7 @@ from dubium.files import written_atomically
 from dubium.report.exports.regions import ExportRegions, image_file_name
 from dubium.run.row import RegionRow, Row
 
+MASKS = "[0-9][0-9][0-9][0-9][0-9][0-9]*.png"  # names of the files
 MOST = 255  # regions that a byte can number
 
 
