@@ -27,6 +27,9 @@ pytorch-grad-cam. S networks, K classes, B images. Weights and images are random
 `make bench` measures again and writes this page; every number is in
 [performance.jsonl](../benchmarks/results/performance.jsonl).
 
+Units differ from machine to machine, most of all at B = 1, where Python counts as much as arithmetic; two commits
+[in turn on one machine](decisions/speed.md#two-commits-in-turn) tell more than two pages.
+
 ## Targets
 
 {targets}

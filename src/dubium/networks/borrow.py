@@ -193,11 +193,6 @@ def check_network(network: object, index: int, x: Tensor, *, needs_layers: bool)
         )
 
 
-def has_gradient(value: object) -> bool:
-    """Whether a module's attribute is a tensor with a graph behind it."""
-    return isinstance(value, Tensor) and value.grad_fn is not None
-
-
 def layer_text(index: int, network: nn.Module, layer: nn.Module) -> str:
     name = next(name for name, module in network.named_modules() if module is layer)
     return f"network {index}" + (f", layer {name!r} ({type(layer).__name__})" if name else "")
@@ -257,9 +252,10 @@ class BorrowedNetworks:
                     self.frozen.append(ref(parameter))
                     parameter.requires_grad_(False)
             for layer in layers:  # weights that were computed before are constants
-                for name in [name for name, value in vars(layer).items() if has_gradient(value)]:
-                    self.computed.append((ref(layer), name, vars(layer)[name]))
-                    vars(layer)[name] = vars(layer)[name].detach()
+                for name, value in [*vars(layer).items()]:
+                    if isinstance(value, Tensor) and value.grad_fn is not None:
+                        self.computed.append((ref(layer), name, value))
+                        vars(layer)[name] = value.detach()
             for layer in layers:  # maps are of the function that the network computes, not of changed gradients
                 if layer._backward_hooks or layer._backward_pre_hooks:
                     self.gradient_hooks.append((ref(layer), {name: vars(layer)[name] for name in GRADIENT_HOOKS}))
