@@ -42,6 +42,7 @@ class CutWatch(TorchFunctionMode):
         self.sources: dict[int, tuple[Tensor, dict[Any, str]]] = {}
         self.cut_layers: list[str] = []  # layers with a cut that hides a part of the gradient
         self.seen_nodes = {x.grad_fn}  # graph nodes of the images, and of the outputs of functions that are seen
+        self.overwritten: list[tuple[Tensor, Any, str]] = []  # without gradient, with the node that had made it
         self.unseen_layers: list[str] = []  # whose input comes from a call that bypasses this mode (torch.jit, ...)
 
     def __torch_function__(
@@ -57,6 +58,12 @@ class CutWatch(TorchFunctionMode):
                 self.note(name, given, out)
         return out
 
+    def __exit__(self, *given: Any) -> None:
+        super().__exit__(*given)
+        # one that a Function overwrites, which says so, has another node by now
+        self.cut_layers += [layer for tensor, node, layer in self.overwritten if tensor.grad_fn is node]
+        self.overwritten.clear()
+
     def has_seen(self, values: Sequence[Any]) -> bool:
         """Whether all tensors are leaves, or of functions that were seen."""
         return all(value.grad_fn is None or value.grad_fn in self.seen_nodes for value in floating_tensors(values))
@@ -70,7 +77,7 @@ class CutWatch(TorchFunctionMode):
             name.endswith("_") and not name.endswith("__") and name != "requires_grad_"
         ) or name in OVERWRITING
         if overwrites and not torch.is_grad_enabled() and given and getattr(given[0], "requires_grad", False):
-            self.cut_layers.append(self.current_layer())
+            self.overwritten.append((given[0], given[0].grad_fn, self.current_layer()))
         if name in ESCAPES and any(
             value.requires_grad or id(value) in self.sources for value in floating_tensors(given)
         ):

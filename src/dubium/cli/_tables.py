@@ -123,7 +123,7 @@ def say_changes(work: "Work") -> None:
 
     channels, height, width = work.preprocessing.shape
     if work.note:
-        typer.echo(f"dubium: {work.note}", err=True)
+        typer.echo(f"dubium: {printable(work.note)}", err=True)
     if work.about["size_taken"] and height is not None:
         typer.echo(
             f"dubium: images go in at their own size, {height} pixels high, {width} wide; give another with "
