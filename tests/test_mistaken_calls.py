@@ -184,3 +184,22 @@ def test_a_folder_of_another_protocol_is_called_so(tmp_path):
     common = ["demo", "--methods", "grad", "--scale", "smoke", "--images", "2", "--out", tmp_path / "out"]
     say("evaluate", "removal", *common)
     assert "holds results of removal, not of blurring" in say("evaluate", "blurring", *common, code=2)
+
+
+@pytest.mark.filterwarnings("ignore::dubium.errors.DubiumWarning")
+def test_pages_of_dubium_do_not_replace_each_other(tmp_path):
+    explained, compared, together = (tmp_path / name for name in ("explained", "compared", "together"))
+    say("explain", "demo", "--top", "1", "--out", explained)
+    methods = ["compare", "demo", "demo", "--methods", "ua-backprop,grad", "--top", "1", "--out"]
+    assert "has results of its own" in say(*methods, explained, code=2)
+    say(*methods, compared)
+    assert "has a comparison" in say("explain", "demo", "--top", "1", "--out", compared, code=2)
+    say("evaluate", "all", "demo", "--protocols", "sanity", "--methods", "grad", "--scale", "smoke", "--out", together)
+    one = ["evaluate", "removal", "demo", "--methods", "grad", "--scale", "smoke", "--out", together]
+    assert "has the results of all protocols" in say(*one, code=2)
+
+
+def test_a_network_of_layers_alone_is_to_be_named_by_a_function(networks, tmp_path):
+    dubium.save_posterior(networks, tmp_path / "saved")
+    with pytest.raises(OptionError, match=r"--posterior mine:network on"):
+        dubium.load_posterior(tmp_path / "saved")

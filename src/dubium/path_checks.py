@@ -15,6 +15,8 @@ RUN, RESULTS, PICTURES = "run.json", "results", "png"
 """What a run writes into its folder: a file that says what of, shards, and a folder of pictures."""
 SETTINGS, SHARDS, OVERVIEW = "settings.json", "shards", "overview.json"
 """What an evaluation writes into its folder, beside its figures; the last, what one by all protocols writes."""
+COMPARED = "a", "b"
+"""The two runs in a comparison's folder."""
 PAGE = "index.html"
 PAGE_END = "Made by dubium."
 """What every page of dubium's says in its footer."""
@@ -43,9 +45,11 @@ def refuse_run_folder(folder: Path) -> None:
 
 
 def refuse_evaluation_folder(folder: Path) -> None:
-    """Refuse to write results of explained images beside an evaluation."""
+    """Refuse to write results of explained images beside an evaluation, or over a comparison's page."""
     if is_evaluation_folder(folder):
         raise OptionError(f"{folder} has an evaluation. Choose another folder for the results of explained images.")
+    if not is_run_folder(folder) and all(is_run_folder(folder / side) for side in COMPARED):
+        raise OptionError(f"{folder} has a comparison. Choose another folder for the results of explained images.")
 
 
 def refuse_own_files(folder: Path, names: Iterable[str]) -> None:

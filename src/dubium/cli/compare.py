@@ -89,10 +89,10 @@ def compare(
     Options about the posterior hold for both sides, those that end with -b for B instead.
     """
     from dubium.cli._progress import stage_bars
-    from dubium.path_checks import PAGE, is_evaluation_folder, refuse_own_files
+    from dubium.path_checks import COMPARED, PAGE, is_evaluation_folder, is_run_folder, refuse_own_files
     from dubium.report.compare import check_class_counts, write_comparison
     from dubium.run import Settings, explain_dataset, open_results, open_work
-    from dubium.run.store import COMPARED, has_results
+    from dubium.run.store import has_results
     from dubium.run.work import class_count
 
     texts = method_texts(methods) or ["ua-backprop"]
@@ -160,6 +160,8 @@ def compare(
         print_estimate(estimate_sides(works, top), json=json)
         return
     with own_folder(out), stage_bars(quiet=json) as progress:
+        if is_run_folder(out) or is_evaluation_folder(out):
+            raise OptionError(f"{out} has results of its own. Choose another --out for the comparison.")
         refuse_own_files(out, [PAGE])
         only: tuple[int, ...] | None = None
         for index, (work, folder) in enumerate(zip(works, folders, strict=True)):

@@ -83,6 +83,10 @@ def train(
         "tail_lr": tail_lr, "crop": crop, "flip": flip, "images": images, "mean": parse_numbers(mean, float),
         "std": parse_numbers(std, float),
     }  # fmt: skip
+    if out is not None:
+        from dubium.run.sources import refuse_dataset_folder
+
+        refuse_dataset_folder(out, dataset)
     folder = out or Path("runs") / f"{Path(dataset).stem}-{kind}-{scale}"
     if jobs > 1 and engine != "local":
         raise OptionError(f"--jobs {jobs} is for --engine local; a cluster trains as many members as it has cores for.")

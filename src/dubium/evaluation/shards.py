@@ -16,7 +16,7 @@ from torch import Tensor
 
 from dubium.errors import FileFormatError, OptionError
 from dubium.files import LONGEST, check_recorded, check_same_settings, write_json
-from dubium.path_checks import PAGE, SETTINGS, SHARDS, refuse_own_files, refuse_run_folder
+from dubium.path_checks import OVERVIEW, PAGE, SETTINGS, SHARDS, refuse_own_files, refuse_run_folder
 from dubium.seals import read_sealed_json, write_sealed_json
 from dubium.tensor_files import read_tensor_file, write_tensors
 
@@ -156,6 +156,8 @@ class ShardStore:
             settings: all that a shard depends on; `methods` has the fingerprint of each by its label.
         """
         refuse_run_folder(Path(folder))
+        if (Path(folder) / OVERVIEW).is_file():
+            raise OptionError(f"{folder} has the results of all protocols. Choose another folder for one of them.")
         file, now = Path(folder) / SETTINGS, settings.get(METHODS) or {}
         if not file.exists():
             if not (Path(folder) / SHARDS).is_dir():

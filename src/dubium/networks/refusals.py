@@ -54,7 +54,10 @@ def channels_advice(raised: str, channels: int) -> str:
     found = re.search(r"expected input\[.*\] to have (\d+) channels, but got (\d+) channels", raised)
     if not found or int(found[2]) != channels:
         return ""
-    ways = {(1, 3): "repeat the grey channel, x.expand(-1, 3, -1, -1)", (3, 1): "make x grey, x.mean(1, keepdim=True)"}
+    ways = {
+        (1, 3): "repeat the grey channel, x.expand(-1, 3, -1, -1) (--input-shape 3,H,W on the command line)",
+        (3, 1): "make x grey, x.mean(1, keepdim=True) (--input-shape 1,H,W on the command line)",
+    }
     way = ways.get((channels, int(found[1])), "give x the channels that the networks were trained with")
     return (
         f". x has {count_text(channels, 'channel')}, and the first convolution takes {found[1]}: {way}, or take "

@@ -9,14 +9,13 @@ from typing import Any
 
 from dubium.choices import SPLITS
 from dubium.errors import DataNotFoundError
-from dubium.path_checks import RESULTS, is_evaluation_folder
+from dubium.path_checks import COMPARED, RESULTS, is_evaluation_folder
 from dubium.run.row import Array as Array
 from dubium.run.row import Row as Row
 from dubium.run.shard import PICTURES, SCHEMA, check_shard, read_about, read_footer, read_groups, read_rows
 
 FOLDER = RESULTS
 EXPLAINED, SCORED = "explained", "scored"  # rows with maps, and rows with scores only
-COMPARED = "a", "b"  # the two runs in a comparison's folder
 
 
 @dataclass(frozen=True, repr=False)

@@ -139,9 +139,10 @@ def stored_architecture(described: object, file: str) -> dict[str, Any]:
     """The architecture that a file names, which must be one of dubium's own: a file never causes an import."""
     if isinstance(described, Mapping) and isinstance(described.get("path"), str):
         path = described["path"]
+        path = "mine:network" if path.startswith("torch.") else path  # which a network of layers alone has
         raise OptionError(
-            f"{file} was saved from an architecture of yours, {path!r}, and code is never imported because a file says "
-            f"so. If you trust it, name it, or a function that builds the network: --posterior {path} on the command "
+            f"{file} was saved from an architecture of yours, {described['path']!r}, and code is never "
+            f"imported because a file says so. If you trust it, name it, or a function that builds the network: --posterior {path} on the command "
             f"line, or {path}@{Path(file).parent} in place of the folder; in Python, "
             f"dubium.load_posterior(folder, architecture={path!r}), and the same of explain_dataset and evaluate."
         )
