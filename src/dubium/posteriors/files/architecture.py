@@ -142,8 +142,8 @@ def stored_architecture(described: object, file: str) -> dict[str, Any]:
         path = "mine:network" if path.startswith("torch.") else path  # which a network of layers alone has
         raise OptionError(
             f"{file} was saved from an architecture of yours, {described['path']!r}, and code is never "
-            f"imported because a file says so. If you trust it, name it, or a function that builds the network: --posterior {path} on the command "
-            f"line, or {path}@{Path(file).parent} in place of the folder; in Python, "
+            f"imported because a file says so. If you trust it, name it, or a function that builds the network: "
+            f"--posterior {path} on the command line, or {path}@{Path(file).parent} in place of the folder; in Python, "
             f"dubium.load_posterior(folder, architecture={path!r}), and the same of explain_dataset and evaluate."
         )
     if described is None:
