@@ -40,7 +40,7 @@ def reuses_module(seen: WeakIdKeyDictionary, network: nn.Module, *, by_value: bo
 
 def module_parts(module: nn.Module) -> tuple[object, ...]:
     """The layers and plain attributes of a module, in which a posterior may exchange one."""
-    return *module._modules.values(), vars(module).get("seed"), *network_structure([module])
+    return *module._modules.values(), str(vars(module).get("seed")), *network_structure([module])
 
 
 def sum_tensors(tensors: Sequence[Tensor]) -> list[float]:

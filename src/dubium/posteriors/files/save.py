@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
@@ -115,8 +115,8 @@ def check_architectures(given: Architecture | Sequence[Architecture], networks: 
 
     What only has a path is not imported for it.
     """
-    several = isinstance(given, Sequence) and not isinstance(given, str)
-    architectures: Sequence[Any] = given if several else [given] * len(networks)  # type: ignore[assignment]
+    is_list = isinstance(given, Sequence) and not isinstance(given, str)
+    architectures = cast(Sequence[Any], given) if is_list else [given] * len(networks)
     outline, built = None, None
     for index, (architecture, network) in enumerate(zip(architectures, networks, strict=False)):
         if isinstance(architecture, str | Mapping) and "path" in describe_architecture(architecture):
