@@ -87,6 +87,7 @@ def hook_layers(
 
         return only_layers(record_bias)
 
+    record_nothing = unless_parameters_depend(lambda *_given: None)
     for layer, has_implicit_bias in layers.items():
         has_parameter_bias = isinstance(layer, (_BatchNorm, Normalise)) or getattr(layer, "bias", None) is not None
         has_no_bias = not (has_implicit_bias or has_parameter_bias)
@@ -95,8 +96,7 @@ def hook_layers(
         if operations is not None:
             yield layer.register_forward_pre_hook(only_layers(operations.pause))
             yield layer.register_forward_hook(only_layers(operations.resume), prepend=True, always_call=True)
-            if has_no_bias and isinstance(layer, LINEAR_LAYERS):  # unless its weight depends
-                record_nothing = unless_parameters_depend(lambda *_given: None)
+            if has_no_bias and isinstance(layer, LINEAR_LAYERS):
                 yield layer.register_forward_hook(record_nothing, prepend=True, with_kwargs=True)
         closed_form = closed_form_of(layer) if has_implicit_bias else None
         if closed_form is not None:

@@ -252,7 +252,7 @@ class BorrowedNetworks:
                     self.frozen.append(ref(parameter))
                     parameter.requires_grad_(False)
             for layer in layers:  # weights that were computed before are constants
-                for name, value in [*vars(layer).items()]:
+                for name, value in [*vars(layer).items()] if Tensor in map(type, vars(layer).values()) else ():
                     if isinstance(value, Tensor) and value.grad_fn is not None:
                         self.computed.append((ref(layer), name, value))
                         vars(layer)[name] = value.detach()
