@@ -3,10 +3,12 @@
 import pytest
 import torch
 from torch import nn
+from torch.autograd.graph import get_gradient_edge
 from torch.nn.functional import conv2d, gelu, layer_norm, pad
 
 import dubium
 from dubium.attribution import _bias_free
+from dubium.attribution._autograd.graph import Graph
 from dubium.attribution._layout_rules import follow_layouts
 from tests.networks import randomised
 
@@ -14,8 +16,9 @@ TYPES = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 
 def layout_of(leaf, feature):
-    edge = torch.autograd.graph.get_gradient_edge(feature)
-    return follow_layouts(leaf, [edge]).get((edge.node, edge.output_nr))
+    edge = get_gradient_edge(feature)
+    graph = Graph([edge], {get_gradient_edge(leaf).node})
+    return follow_layouts(graph, leaf).get(graph.find_output(edge))
 
 
 def token_behind(tokens):

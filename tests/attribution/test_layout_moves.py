@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 
+from dubium.attribution._autograd.graph import Graph
 from dubium.attribution._layout_rules import follow_layouts
 from dubium.attribution._places import find_place
 
@@ -164,7 +165,8 @@ MOVES = [
 def lines_of(leaf: Tensor, feature: Tensor) -> Tensor | None:
     """The numbers of a feature as maps, (B, h, w, C), with a 0 where lines were cut off; None if they have no place."""
     edge = get_gradient_edge(feature)
-    layout = follow_layouts(leaf, [edge]).get((edge.node, edge.output_nr))
+    graph = Graph([edge], {get_gradient_edge(leaf).node})
+    layout = follow_layouts(graph, leaf).get(graph.find_output(edge))
     if layout is None:
         return None
     assert tuple([math.prod([each.size for each in axis]) for axis in layout.axes]) == feature.shape
@@ -351,7 +353,7 @@ def test_patches_of_an_image_without_a_batch_are_placed() -> None:
 def test_a_reduction_to_one_number_is_followed() -> None:
     leaf = torch.rand(1, CHANNELS, HEIGHT, WIDTH, requires_grad=True)
     total = (leaf * 1).mean((0, 1, 2, 3)).sum(-1).amax(0) + (leaf * 1)[:, :0].clone().relu_().sum()
-    assert follow_layouts(leaf, [get_gradient_edge(total)])
+    assert follow_layouts(Graph([get_gradient_edge(total)], {get_gradient_edge(leaf).node}), leaf)
 
 
 def test_a_view_of_tokens_that_is_changed_in_place_is_not_drawn_elsewhere() -> None:

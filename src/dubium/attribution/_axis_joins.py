@@ -58,7 +58,7 @@ def copied_lines(output: NodeOutput, placed: KnownInput, number: int) -> list[li
     The node's backward says so: given the index of each of the output's numbers, it returns those of the input's. It
     computes in the type of the output. If that cannot count so far, the index is given digit by digit.
     """
-    node, size, axes = output.node.runnable_node, output.shape[number], range(len(output.shape))
+    node, size, axes = output.operation.runnable_node, output.shape[number], range(len(output.shape))
     base, place_value, lines = int(2 / output_precision(node)), 1, [[0] * length for length in placed.shape]
     while place_value < max(2, size):
         digits = torch.arange(size) // place_value % base
@@ -86,7 +86,7 @@ def assign_part(output: NodeOutput) -> Layout | None:
 
 
 def stack_axes(output: NodeOutput) -> Layout | None:
-    number = signed_number(output.saved["dim"]) % len(output.shape)
+    number = signed_number(output.arguments["dim"]) % len(output.shape)
     axes = (*output.input_layout.axes[:number], unplaced_axis(output.shape[number]), *output.input_layout.axes[number:])
     return output.input_layout._replace(axes=axes) if len({each.layout for each in output.known_inputs}) == 1 else None
 
@@ -96,7 +96,7 @@ def choose_indices(output: NodeOutput) -> Layout | None:
     layout = output.input_layout
     if len(output.shape) != len(layout.axes):
         return None
-    chosen = [number for number, has_index in enumerate(output.saved.get("indices", ())) if has_index]
+    chosen = [number for number, has_index in enumerate(output.arguments.get("indices", ())) if has_index]
     for number in chosen or output.axis_numbers("dim"):
         layout = layout.forget_axis(number, output.shape[number])
     return layout if tuple(map(axis_size, layout.axes)) == output.shape else None
@@ -104,5 +104,5 @@ def choose_indices(output: NodeOutput) -> Layout | None:
 
 def write_indices(output: NodeOutput) -> Layout | None:
     """Numbers that are written by indices: if they are constants, the others stay where they are."""
-    is_constant = len(output.node.inputs) == 1 and output.known_inputs[0].input_nr == 0
+    is_constant = len(output.operation.inputs) == 1 and output.known_inputs[0].input_nr == 0
     return output.input_layout if is_constant and output.known_inputs[0].shape == output.shape else None

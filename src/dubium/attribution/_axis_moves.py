@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from dubium.attribution._autograd.graph import FeatureNode
+from dubium.attribution._autograd.graph import Operation
 from dubium.attribution._autograd.nodes import signed_number
 from dubium.attribution._layouts import (
     COLUMNS,
@@ -28,8 +28,8 @@ class KnownInput(NamedTuple):
 class NodeOutput(NamedTuple):
     """An output of a node, and what is known of the node's inputs."""
 
-    node: FeatureNode
-    saved: Mapping[str, Any]  # what autograd saved about axes, by the names in `AXIS_ARGUMENTS`
+    operation: Operation
+    arguments: Mapping[str, Any]  # what autograd saved about axes, by the names in `AXIS_ARGUMENTS`
     output_nr: int
     shape: tuple[int, ...]
     known_inputs: list[KnownInput]
@@ -41,11 +41,11 @@ class NodeOutput(NamedTuple):
 
     def axis_number(self, name: str) -> int:
         """A saved number of an axis, counted from the front of the first known input."""
-        return int(signed_number(self.saved[name])) % len(self.input_layout.axes)
+        return int(signed_number(self.arguments[name])) % len(self.input_layout.axes)
 
     def axis_numbers(self, name: str) -> list[int]:
         """Saved numbers of axes, counted from the front."""
-        saved, count = self.saved[name], len(self.input_layout.axes)
+        saved, count = self.arguments[name], len(self.input_layout.axes)
         numbers = saved if isinstance(saved, tuple | list) else () if saved is None else (saved,)
         return [signed_number(number) % count for number in numbers]
 
@@ -75,12 +75,12 @@ def restride_axes(output: NodeOutput) -> Layout | None:
 
     Slices are recognised; that tensor is taken to be contiguous, or to have channels last in memory.
     """
-    size, stride, shape = output.saved["size"], output.saved["stride"], output.known_inputs[0].shape
+    size, stride, shape = output.arguments["size"], output.arguments["stride"], output.known_inputs[0].shape
     if len(shape) < 3 or 0 in shape or shape[1] in shape[2:]:
         return None  # axes that are as long as others could be swapped
     for own_stride in (contiguous_strides(shape), channels_last_strides(shape)):
         if len(size) == len(shape) and all(n == 1 or a == b for n, a, b in zip(size, stride, own_stride, strict=True)):
-            layout, start = output.input_layout, output.saved["storage_offset"] or 0
+            layout, start = output.input_layout, output.arguments["storage_offset"] or 0
             for number in sorted(range(len(shape)), key=lambda axis: -own_stride[axis]):
                 layout = layout.cut_or_pad_axis(number, start // own_stride[number], size[number])
                 start %= own_stride[number]
@@ -104,16 +104,16 @@ def flip_axes(output: NodeOutput) -> Layout:
 def rotate_axes(output: NodeOutput) -> Layout:
     first, second = output.axis_numbers("dims")
     layout = output.input_layout
-    for _ in range(signed_number(output.saved["k"]) % 4):
+    for _ in range(signed_number(output.arguments["k"]) % 4):
         layout = layout.flip([second]).swap(first, second)
     return layout
 
 
 def roll_axes(output: NodeOutput) -> Layout | None:
-    if not output.saved["dims"]:
+    if not output.arguments["dims"]:
         return None  # of all numbers in a row
     layout = output.input_layout
-    for number, shift in zip(output.axis_numbers("dims"), output.saved["shifts"], strict=True):
+    for number, shift in zip(output.axis_numbers("dims"), output.arguments["shifts"], strict=True):
         part, shift = layout.axes[number][0], signed_number(shift)
         shift = shift if part.is_flipped else -shift
         is_exact = layout.spans_feature(number) and part.step == 1 and part.feature_extent == part.image_lines
@@ -129,9 +129,9 @@ def roll_axes(output: NodeOutput) -> Layout | None:
 def slice_axis(output: NodeOutput) -> Layout:
     number, layout = output.axis_number("dim"), output.input_layout
     size = axis_size(layout.axes[number])
-    start = min(signed_number(output.saved["start"] or 0), size)
+    start = min(signed_number(output.arguments["start"] or 0), size)
     start = max(0, start + size) if start < 0 else start
-    every = output.saved["step"]
+    every = output.arguments["step"]
     spanned = min(size - start, output.shape[number] * every)
     covers_all = every > 1 and start < every and start + spanned == size  # x[::n]
     if not covers_all:
@@ -141,12 +141,12 @@ def slice_axis(output: NodeOutput) -> Layout:
 
 def split_axis(output: NodeOutput) -> Layout:
     number = output.axis_number("dim")
-    start = sum(shape[number] for shape in output.node.shapes[: output.output_nr])
+    start = sum(shape[number] for shape in output.operation.output_shapes[: output.output_nr])
     return output.input_layout.cut_or_pad_axis(number, start, output.shape[number])
 
 
 def pad_axes(output: NodeOutput) -> Layout:
-    pads, layout = output.saved["pad" if "pad" in output.saved else "padding"], output.input_layout
+    pads, layout = output.arguments["pad" if "pad" in output.arguments else "padding"], output.input_layout
     for number, before in zip(range(len(output.shape))[::-1], pads[::2], strict=False):
         layout = layout.cut_or_pad_axis(number, -signed_number(before), output.shape[number])
     return layout
@@ -183,10 +183,10 @@ def forget_axes(output: NodeOutput) -> None:
 
 
 def unfold_axis(output: NodeOutput) -> Layout:
-    number, size = output.axis_number("dimension"), output.saved["size"]
+    number, size = output.axis_number("dimension"), output.arguments["size"]
     count, part = output.shape[number], output.input_layout.axes[number][0]
     if (
-        size == output.saved["step"]
+        size == output.arguments["step"]
         and output.input_layout.spans_feature(number)
         and part.step == 1
         and not part.is_flipped

@@ -44,13 +44,13 @@ class ClosedFormHooks:
 
 
 @contextmanager
-def record_biases(network: nn.Module, image_count: int, *, only_spatial: bool) -> Iterator[RecordedBiases]:
+def record_biases(network: nn.Module, *, only_spatial: bool) -> Iterator[RecordedBiases]:
     """Within the block, a forward pass of the network records each bias with the edge of the graph where it acts.
 
     Layers whose function is known, and innermost modules of any kind, have one bias each. What happens outside of them
     is recorded operation by operation.
     """
-    recorded = RecordedBiases(image_count, only_spatial)
+    recorded = RecordedBiases(only_spatial)
     layers, computes_outside_layers = innermost_layers(network)
     operations = OperationRecorder(recorded.is_wanted, recorded.add) if computes_outside_layers else None
     handles = [*hook_layers(layers, recorded, operations)]

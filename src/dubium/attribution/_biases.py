@@ -5,6 +5,7 @@ some; for a layer that is not positively homogeneous (GELU, GroupNorm, ...) it i
 The input counts as a bias of its own: its term is gradient times input.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,9 +16,8 @@ from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dubium.attribution._autograd.graph import graph_nodes, is_copy, leads_around
-from dubium.attribution._autograd.nodes import MissingAttributeError, disable_torch_function, whole_tensor
-from dubium.attribution._layout_rules import LayoutsByEdge, follow_layouts
-from dubium.attribution._layouts import Layout, image_layout
+from dubium.attribution._autograd.nodes import disable_torch_function, whole_tensor
+from dubium.attribution._layouts import Layout
 from dubium.attribution._places import Place, find_place
 from dubium.models.normalized import Normalise
 from dubium.types import Images
@@ -59,11 +59,9 @@ class RecordedBiases:
     With `only_spatial`, only those that may have a place in the image; otherwise all, and the pass is of one image.
     """
 
-    image_count: int
     only_spatial: bool
     entries: list[RecordedBias] = field(default_factory=list)
     normalise_calls: list[NormaliseCall] = field(default_factory=list)
-    network_splits_batch: bool = False  # whether some feature has a place in a pass of one image, and not in this one
 
     def is_wanted(self, out: Tensor) -> bool:
         """Whether the bias of such an output is of any use: frequencies, for one, have no place."""
@@ -110,65 +108,49 @@ class RecordedBiases:
                 value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
                 self.add(out, value.detach(), on_last_axis=dense)
 
-    def find_biases(self, leaf: Images, output: Any) -> list[tuple[GradientEdge, Bias]]:
+    def all_entries(self, leaf: Images, output: Any) -> list[RecordedBias]:
         """All biases after the forward pass, the input first, which counts as one.
 
         If every path from x leads through equal `Normalise` layers, however deep in wrappers, the input is their
         output. Otherwise it is x, and a `Normalise` layer has an ordinary bias.
         """
-        if len(self.normalise_calls) > 1 and isinstance(output, Tensor):  # passes made for a check have other graphs
+        calls = self.normalise_calls
+        if len(calls) > 1 and isinstance(output, Tensor):  # passes made for a check have other graphs
             nodes = graph_nodes(get_gradient_edge(output).node)
-            self.normalise_calls = [call for call in self.normalise_calls if call.output_edge.node in nodes]
-        begins_with_normalise = bool(self.normalise_calls) and self._begins_with_normalise(leaf, output)
-        if begins_with_normalise and len(self.normalise_calls) == 1:
-            input_edge, value = self.normalise_calls[0].output_edge, self.normalise_calls[0].out
-        elif begins_with_normalise:
-            # of several networks: gradients are added at x itself, and contain 1 / std, so that the value is x - mean
-            input_edge, value = get_gradient_edge(leaf), leaf.detach() - self.normalise_calls[0].layer.mean
-        else:
-            input_edge, value = get_gradient_edge(leaf), leaf.detach()
-            shifts = [(call.output_edge, call.out.shape, call.layer.shift(call.out)) for call in self.normalise_calls]
-            self.entries[:0] = [RecordedBias(edge, shape, shift, 1, edge) for edge, shape, shift in shifts]
-        input_bias = Bias(value, 1, find_place(image_layout(leaf.shape), len(leaf)), True)
-        layouts = self._layouts(leaf)
-        biases = [(input_edge, input_bias)]
-        for entry in self.entries:
-            edge = entry.place_edge
-            bias = self._place_bias(entry, layouts.get((edge.node, edge.output_nr)))
-            if bias.place is not None or not self.only_spatial:
-                biases.append((entry.edge, bias))
-        return biases
+            calls = [call for call in calls if call.output_edge.node in nodes]
+        input_edge, value, shifts = get_gradient_edge(leaf), leaf.detach(), list[RecordedBias]()
+        if not (calls and begin_with_normalise(calls, leaf, output)):
+            shifts = [
+                RecordedBias(call.output_edge, call.out.shape, call.layer.shift(call.out), 1, call.output_edge)
+                for call in calls
+            ]
+        elif len(calls) == 1:
+            input_edge, value = calls[0].output_edge, calls[0].out
+        else:  # of several networks: gradients are added at x itself, and contain 1 / std, so that the value is x - mean
+            value = value - calls[0].layer.mean
+        return [RecordedBias(input_edge, leaf.shape, value, 1, get_gradient_edge(leaf)), *shifts, *self.entries]
 
-    def _layouts(self, leaf: Images) -> LayoutsByEdge:
-        try:
-            return follow_layouts(leaf, [entry.place_edge for entry in self.entries])
-        except MissingAttributeError:  # this torch does not show its graph: what looks like a feature map is one
-            return {
-                (edge.node, edge.output_nr): image_layout(shape)
-                for edge, shape, *_ in self.entries
-                if len(shape) == 4 and shape[0] == self.image_count
-            }
 
-    def _place_bias(self, entry: RecordedBias, layout: Layout | None) -> Bias:
-        """The bias, with its place in the image."""
-        value, is_full_size = entry.value, entry.value.shape == entry.shape
-        place = None if layout is None or value.is_complex() else find_place(layout, self.image_count)
-        if layout is not None and place is None and self.image_count > 1:
-            self.network_splits_batch |= find_place(layout, 1) is not None
-        axis_count = len(entry.shape)
-        if place is not None and not is_full_size and not place.has_channels_on(entry.axis % axis_count):
-            own_shape = [1] * axis_count  # a number for each row, column, token or head
-            own_shape[entry.axis] = len(value)
-            value, is_full_size = value.view(own_shape).expand(entry.shape), True
-        return Bias(value, entry.axis, place, is_full_size)
+def begin_with_normalise(calls: Sequence[NormaliseCall], leaf: Images, output: Any) -> bool:
+    """Whether all that leads from the images to the output goes through one of these calls, and their layers are alike."""
+    first = calls[0].layer
+    if not isinstance(output, Tensor) or not all(
+        first.is_like(call.layer) and is_copy(call.input_edge, leaf) for call in calls
+    ):
+        return False
+    return not leads_around(output, leaf, [call.output_edge for call in calls])
 
-    def _begins_with_normalise(self, leaf: Images, output: Any) -> bool:
-        first = self.normalise_calls[0].layer
-        if not isinstance(output, Tensor) or not all(
-            first.is_like(call.layer) and is_copy(call.input_edge, leaf) for call in self.normalise_calls
-        ):
-            return False
-        return not leads_around(output, leaf, [call.output_edge for call in self.normalise_calls])
+
+def place_bias(entry: RecordedBias, layout: Layout | None, image_count: int) -> Bias:
+    """A recorded bias, with its place in the image."""
+    value, is_full_size = entry.value, entry.value.shape == entry.shape
+    place = None if layout is None or value.is_complex() else find_place(layout, image_count)
+    axis_count = len(entry.shape)
+    if place is not None and not is_full_size and not place.has_channels_on(entry.axis % axis_count):
+        own_shape = [1] * axis_count  # a number for each row, column, token or head
+        own_shape[entry.axis] = len(value)
+        value, is_full_size = value.view(own_shape).expand(entry.shape), True
+    return Bias(value, entry.axis, place, is_full_size)
 
 
 def bias_of_whole(part: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:

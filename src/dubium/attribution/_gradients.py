@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import torch
@@ -18,16 +17,16 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from dubium.attribution._autograd.autograd_backward import AutogradBackward
-from dubium.attribution._autograd.graph import graph_signature, nodes_between
+from dubium.attribution._autograd.graph import Graph
 from dubium.attribution._autograd.nodes import (
     BackwardNode,
     MissingAttributeError,
-    Node,
     OutputInfo,
     Reduction,
     call_batched,
     refuse_operation,
     silence_fallback_warnings,
+    tensor_argument,
     zeros_at,
 )
 from dubium.attribution._autograd.rules import GRADIENT_RULES, GradientRule, stack_or_unsqueeze
@@ -68,17 +67,26 @@ def gradients_at(scores: Scores, leaves: Sequence[Tensor], memory: int) -> Itera
 
 
 def reduced_gradients(
-    scores: Sequence[Scores], wanted: Sequence[Sequence[GradientEdge]], reductions: Sequence[Reduction], memory: int
+    scores: Sequence[Scores],
+    wanted: Sequence[Sequence[GradientEdge]],
+    reductions: Sequence[Reduction],
+    memory: int,
+    graphs: Sequence[Graph] = (),
 ) -> Iterator[Sequence[Tensor]]:
     """`reductions[i]` of the gradients (T, S, ...) at edge i of the networks' graphs, for some targets at a time.
 
     Args:
         scores: of each network, with its graph.
         wanted: of each network, the edges at which gradients are wanted.
+        graphs: from the scores of each network to these edges, if they are listed already.
     """
     backward: Backward | AutogradBackward
     try:
-        backward = Backward(scores, wanted, reductions)
+        graphs = graphs or [
+            Graph([get_gradient_edge(output)], {edge.node for edge in edges})
+            for output, edges in zip(scores, wanted, strict=True)
+        ]
+        backward = Backward(scores[0], wanted[0], reductions, graphs)
     except MissingAttributeError:
         backward = AutogradBackward(scores, wanted, reductions)
     image_count, targets = scores[0].shape
@@ -89,75 +97,71 @@ def reduced_gradients(
         yield backward(chunk)
 
 
-class DifferentGraphsError(ValueError):
-    """Networks that are not of one architecture."""
-
-
 class Backward:
     """Gradients of several networks' outputs, (T, S, *shape) each, at the edges `wanted` of their graphs.
 
-    The networks are of one architecture, and their graphs are walked together. Each gradient is handed to its
-    `reductions` function while it is at hand, so that none has to be kept.
+    The graphs are of one architecture (their operations are equal) and are walked together. Each gradient is handed to
+    its `reductions` function while it is at hand, so that none has to be kept.
+
+    Args:
+        output, wanted: of the first network; in the other graphs, nodes have the same numbers.
     """
 
     @torch.no_grad()
     def __init__(
-        self, outputs: Sequence[Tensor], wanted: Sequence[Sequence[GradientEdge]], reductions: Sequence[Reduction]
+        self,
+        output: Tensor,
+        wanted: Sequence[GradientEdge],
+        reductions: Sequence[Reduction],
+        graphs: Sequence[Graph],
     ) -> None:
-        graphs, signatures = list[list[BackwardNode]](), set[Any]()
-        for output, edges in zip(outputs, wanted, strict=True):
-            graphs.append(nodes_between(output.grad_fn, {edge.node for edge in edges}))
-            if len(outputs) > 1:
-                signatures.add(graph_signature(graphs[-1], edges))
-        if len(signatures) > 1:
-            raise DifferentGraphsError
-        self.output_edge, self.wanted_edges, self.reductions = get_gradient_edge(outputs[0]), wanted[0], reductions
-        self.wanted_at: dict[Node, list[int]] = defaultdict(list)
-        for index, edge in enumerate(self.wanted_edges):
-            self.wanted_at[edge.node].append(index)
-        self.steps: list[tuple[Sequence[BackwardNode], list[OutputInfo], GradientRule | None]] = []
-        for nodes in zip(*graphs, strict=True):  # the same node in the graph of each network
+        first = graphs[0]
+        self.output, self.wanted, self.reductions = first.find_output(get_gradient_edge(output)), wanted, reductions
+        self.wanted_at: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by node: which edge, of which output
+        for index, edge in enumerate(wanted):
+            if (found := first.find_output(edge)) is not None:
+                self.wanted_at[found[0]].append((index, found[1]))
+        for number, node in enumerate(first.nodes):
+            node.has_one_use = node.use_count == 1 and number not in self.wanted_at
+        self.steps: list[tuple[int, Sequence[BackwardNode], list[OutputInfo], GradientRule | None]] = []
+        for number in reversed(range(len(first.nodes))):
+            nodes = [graph.nodes[number] for graph in graphs]
             node = nodes[0]
-            input_infos = [
-                made_by.outputs[edge.output_nr] for edge, made_by in zip(node.edges, node.input_nodes, strict=True)
-            ]
-            has_rule = bool(node.edges) and node.is_readable and node.name in GRADIENT_RULES
-            self.steps.append((nodes, input_infos, GRADIENT_RULES[node.name](nodes) if has_rule else None))
-        self.all_have_rules = all(rule is not None for nodes, _, rule in self.steps if nodes[0].edges)
-        self.largest_output = max((math.prod(info.shape) for node in graphs[0] for info in node.outputs), default=1)
-        for node in chain(*graphs):  # links both ways are rings, and would keep the graph until Python collects them
-            node.output_nodes.clear()
-            node.input_nodes.clear()
+            has_rule = bool(node.inputs) and node.is_readable and node.name in GRADIENT_RULES
+            rule = GRADIENT_RULES[node.name](nodes) if has_rule else None
+            infos = [by.outputs[each.output_nr] for by, each in zip(node.producers, node.inputs, strict=True)]
+            self.steps.append((number, nodes, infos, rule))
+        self.all_have_rules = all(rule is not None for _, nodes, _, rule in self.steps if nodes[0].inputs)
+        self.largest_output = max((math.prod(info.shape) for node in first.nodes for info in node.outputs), default=1)
 
     @torch.no_grad()
     def __call__(self, cotangents: Tensor) -> list[Tensor]:
         """The reduced gradients at all wanted edges, from cotangents (T, S, *shape of the output)."""
-        gradients_by_node: dict[Node, Gradients] = defaultdict(dict)
-        gradients_by_node[self.output_edge.node][self.output_edge.output_nr] = cotangents
+        gradients_by_node: dict[int, Gradients] = defaultdict(dict)
         reduced: dict[int, Tensor] = {}
+        if self.output is not None:
+            gradients_by_node[self.output[0]][self.output[1]] = cotangents
         with nullcontext() if self.all_have_rules else silence_fallback_warnings():
-            for nodes, input_infos, rule in self.steps:
-                autograd_node, edges = nodes[0].autograd_node, nodes[0].edges
-                gradients = gradients_by_node.pop(autograd_node)
-                for index in self.wanted_at.get(autograd_node, ()):
-                    output_nr = self.wanted_edges[index].output_nr
+            for number, nodes, input_infos, rule in self.steps:
+                gradients, inputs = gradients_by_node.pop(number), nodes[0].inputs
+                for index, output_nr in self.wanted_at.get(number, ()):
                     if output_nr in gradients:
                         reduced[index] = self.reductions[index](gradients[output_nr])
-                if not edges:
+                if not inputs:
                     continue
                 at_inputs = node_gradients(nodes, input_infos, gradients) if rule is None else rule(gradients[0])
-                for (_, input_node, output_nr), info, gradient in zip(edges, input_infos, at_inputs, strict=True):
-                    at_outputs = gradients_by_node[input_node]
+                for (_, producer_nr, output_nr), info, gradient in zip(inputs, input_infos, at_inputs, strict=True):
+                    at_outputs = gradients_by_node[producer_nr]
                     if gradient.shape[2:] != info.shape:  # the node had broadcast its input
                         gradient = sum_to_shape(gradient, info.shape)
                     gradient = gradient.real if gradient.is_complex() and not info.dtype.is_complex else gradient
                     gradient = gradient.to(info.dtype)
                     is_first = output_nr not in at_outputs
                     at_outputs[output_nr] = gradient if is_first else at_outputs[output_nr] + gradient
-        for index, edge in enumerate(self.wanted_edges):
+        for index, edge in enumerate(self.wanted):
             if index not in reduced:  # no way leads there
                 reduced[index] = self.reductions[index](zeros_at(edge, *cotangents.shape[:2]))
-        return [reduced[index] for index in range(len(self.wanted_edges))]
+        return [reduced[index] for index in range(len(self.wanted))]
 
 
 def sum_to_shape(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:
@@ -198,7 +202,10 @@ def call_node(node: BackwardNode, input_infos: Sequence[OutputInfo], gradients: 
     else:
         returned = node.autograd_node(*[gradients.get(nr) for nr in range(len(node.outputs))])
     returned = returned if isinstance(returned, tuple) else (returned,)
-    at_inputs = [returned[index] for index in node.returned_indices]
+    numbers = [each.input_nr for each in node.inputs]
+    if node.is_python:
+        numbers = [tensor_argument(node.autograd_node, number) for number in numbers]
+    at_inputs = [returned[number] for number in numbers]
     return [
         info.zeros() if gradient is None else gradient for gradient, info in zip(at_inputs, input_infos, strict=True)
     ]

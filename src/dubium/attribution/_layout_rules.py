@@ -4,14 +4,14 @@ A rule says what a kind of operation does to axes. An operation without one keep
 input that has its output's shape, or most nearly; what an axis of another size runs along is not known then.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 from torch import Tensor
-from torch.autograd.graph import GradientEdge
+from torch.autograd.graph import get_gradient_edge
 
-from dubium.attribution._autograd.graph import FeatureNode, nodes_after
-from dubium.attribution._autograd.nodes import AXIS_ARGUMENTS, Node
+from dubium.attribution._autograd.graph import Graph, Operation
+from dubium.attribution._autograd.nodes import AXIS_ARGUMENTS
 from dubium.attribution._axis_joins import (
     assign_part,
     choose_indices,
@@ -54,8 +54,8 @@ from dubium.attribution._layouts import (
     unplaced_axis,
 )
 
-LayoutsByEdge = dict[tuple[Node, int], Layout]
-"""The layout of each output of each node, where it is known."""
+LayoutsByOutput = Mapping[tuple[int, int], Layout]
+"""The layout of each output of each node of a graph, by the numbers of both, where it is known."""
 
 RESIZING = ("Pool", "Unpool", "Upsample", "PixelShuffle", "PixelUnshuffle")
 """Words in the names of operations that make rows and columns more or fewer."""
@@ -64,29 +64,30 @@ REMEMBERED = 32
 """Of how many graphs layouts are remembered."""
 
 
-def follow_layouts(leaf: Tensor, edges: Iterable[GradientEdge]) -> LayoutsByEdge:
-    """The layouts of the features between the images, a leaf of the graph, and some edges of it."""
-    autograd_nodes, nodes = nodes_after(leaf, edges)
-    is_told_by_nodes = all(node.runnable_node is None for node in nodes)
-    layouts = remembered_layouts(nodes) if is_told_by_nodes else apply_rules(nodes)
-    return {(autograd_nodes[number], output_nr): layout for (number, output_nr), layout in layouts.items()}
+def follow_layouts(graph: Graph, leaf: Tensor) -> LayoutsByOutput:
+    """The layouts of the features in a graph, and of the images, a leaf of it."""
+    operations, images = graph.operations, graph.find_output(get_gradient_edge(leaf))
+    if images is None:  # nothing depends on them
+        return {}
+    is_told_by_nodes = all(operation.runnable_node is None for operation in operations)
+    return (remembered_layouts if is_told_by_nodes else apply_rules)(operations, images)
 
 
-def apply_rules(nodes: Sequence[FeatureNode]) -> Mapping[tuple[int, int], Layout]:
-    """The layout of each output of each node, by the numbers of both, where it is known; the images come first."""
-    layouts = {(0, 0): image_layout(nodes[0].shapes[0])}
-    for number, node in enumerate(nodes):
+def apply_rules(operations: Sequence[Operation], images: tuple[int, int]) -> LayoutsByOutput:
+    """The layout of each output of each node; `images` says which output of which node the images are."""
+    layouts = {images: image_layout(operations[images[0]].output_shapes[images[1]])}
+    for number, operation in enumerate(operations):
         known_inputs = [
-            KnownInput(input_nr, layout, nodes[producer_nr].shapes[output_nr])
-            for input_nr, producer_nr, output_nr in node.inputs
+            KnownInput(input_nr, layout, operations[producer_nr].output_shapes[output_nr])
+            for input_nr, producer_nr, output_nr in operation.inputs
             if (layout := layouts.get((producer_nr, output_nr))) is not None
         ]
-        if not known_inputs or node.saved is None:
+        if not known_inputs or operation.axis_arguments is None:
             continue
-        saved = dict(zip(AXIS_ARGUMENTS.get(node.name, ()), node.saved, strict=True))
-        rule = keep_same_shape if node.is_python else LAYOUT_RULES.get(node.name, follow_sizes)
-        for output_nr, shape in enumerate(node.shapes):
-            layout = rule(NodeOutput(node, saved, output_nr, shape, known_inputs))
+        arguments = dict(zip(AXIS_ARGUMENTS.get(operation.name, ()), operation.axis_arguments, strict=True))
+        rule = keep_same_shape if operation.is_python else LAYOUT_RULES.get(operation.name, follow_sizes)
+        for output_nr, shape in enumerate(operation.output_shapes):
+            layout = rule(NodeOutput(operation, arguments, output_nr, shape, known_inputs))
             if layout is not None and layout.axes:
                 layouts[number, output_nr] = layout
     return layouts
@@ -116,7 +117,7 @@ def follow_sizes(output: NodeOutput) -> Layout | None:
     if main.shape == output.shape:
         return main.layout
     new_axes = len(output.shape) - len(main.shape)
-    layout, resizes = main.layout, any(word in output.node.name for word in RESIZING)
+    layout, resizes = main.layout, any(word in output.operation.name for word in RESIZING)
     for number, size in enumerate(output.shape[new_axes:]):
         may_resize = resizes or axis_size(layout.axes[number]) == 1
         layout = layout.resize_axis(number, size) if may_resize else keep_or_forget(layout, number, size)
@@ -142,7 +143,7 @@ def is_broadcastable(shape: tuple[int, ...], out: tuple[int, ...]) -> bool:
 
 def unfold_patches(output: NodeOutput) -> Layout | None:
     """(B, C, H, W) to (B, C * k * k, h * w)."""
-    layout, saved = output.input_layout.forget_axis(-3, output.shape[-2]), output.saved
+    layout, saved = output.input_layout.forget_axis(-3, output.shape[-2]), output.arguments
     for n, axis in enumerate((-2, -1)):
         window = saved["dilation"][n] * (saved["kernel_size"][n] - 1) + 1
         lines = axis_size(layout.axes[axis]) + 2 * saved["padding"][n] - window
@@ -164,7 +165,7 @@ def convolve(output: NodeOutput) -> Layout | None:
     if output.known_inputs[0].input_nr != 0:
         return None  # weights that depend on the image
     mixed, size = output.input_layout.axes[1], output.shape[1]
-    if mixed[0].along == IMAGES and mixed[0].step == 1 and output.saved["groups"] % mixed[0].size == 0:
+    if mixed[0].along == IMAGES and mixed[0].step == 1 and output.arguments["groups"] % mixed[0].size == 0:
         own_channels = unplaced_axis(size // mixed[0].size)  # images side by side, each in groups of its own
         layout = output.input_layout.replace_axis(1, (mixed[0], *own_channels))
     else:
@@ -176,7 +177,7 @@ def convolve(output: NodeOutput) -> Layout | None:
 
 def multiply_matrices(output: NodeOutput) -> Layout | None:
     """(..., n, d) times (..., d, m): rows of the first, columns of the second; bias terms come before both."""
-    bias_count = 0 if output.node.name in ("Mm", "Bmm") else 1
+    bias_count = 0 if output.operation.name in ("Mm", "Bmm") else 1
     factors = {each.input_nr - bias_count: each.layout for each in output.known_inputs}
     first, second = factors.get(0), factors.get(1)
     if first is not None and second is not None:

@@ -8,11 +8,12 @@ from itertools import islice
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from dubium.attribution._autograd.graph import count_graph_numbers
+from dubium.attribution._autograd.graph import Graph, count_graph_numbers
 from dubium.attribution._autograd.nodes import MissingAttributeError
 from dubium.attribution._bias_hooks import record_biases
-from dubium.attribution._biases import Bias
+from dubium.attribution._biases import Bias, RecordedBias, place_bias
 from dubium.attribution._budget import (
     IMAGE_BYTES_FACTOR,
     KEPT_DIVISOR,
@@ -24,8 +25,11 @@ from dubium.attribution._budget import (
 )
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._fullgrad_terms import EPS, TERM_MAPS, sum_layers
-from dubium.attribution._gradients import DifferentGraphsError, reduced_gradients
+from dubium.attribution._gradients import reduced_gradients
+from dubium.attribution._layout_rules import follow_layouts
+from dubium.attribution._layouts import Layout, image_layout
 from dubium.attribution._passes import apply_target, forward_with_graph, predict_logits
+from dubium.attribution._places import find_place
 from dubium.attribution._relevance import (
     ClassMaps,
     ClassWeights,
@@ -65,14 +69,48 @@ def fullgrad(
 
 
 class FullGradPass:
-    """Images that have gone through a network: a leaf, the output, and where each bias acts in the graph between."""
+    """Images that have gone through a network: a leaf, the output, the graph between, and the biases that act there.
+
+    Args:
+        only_spatial: whether biases without a place in the image are left out.
+    """
+
+    graph: Graph | None = None  # None where torch does not show it
+    network_splits_batch: bool = False  # whether some feature has a place in a pass of one image, and not in this one
 
     def __init__(self, network: nn.Module, x: Images, *, only_spatial: bool = True) -> None:
-        with record_biases(network, len(x), only_spatial=only_spatial) as recorded:
+        with record_biases(network, only_spatial=only_spatial) as recorded:
             self.leaf, self.output = forward_with_graph(network, x)
-        edges_and_biases = recorded.find_biases(self.leaf, self.output)
-        self.network_splits_batch = recorded.network_splits_batch
-        self.edges, self.biases = [edge for edge, _ in edges_and_biases], [bias for _, bias in edges_and_biases]
+        entries = recorded.all_entries(self.leaf, self.output)
+        self.edges, self.biases = list[GradientEdge](), list[Bias]()
+        for entry, layout in zip(entries, self._follow_layouts(entries), strict=True):
+            bias = place_bias(entry, layout, len(x))
+            if layout is not None and bias.place is None and len(x) > 1:
+                self.network_splits_batch |= find_place(layout, 1) is not None
+            if bias.place is not None or not only_spatial:
+                self.edges.append(entry.edge)
+                self.biases.append(bias)
+
+    def structure(self) -> tuple[object, ...]:
+        """What is equal in passes that can be walked together: operations, where biases act, their shapes and places."""
+        biases = [(bias.value.shape, bias.channel_axis, bias.place) for bias in self.biases]
+        if self.graph is None:
+            return tuple(biases)
+        return self.graph.operations, *[self.graph.find_output(edge) for edge in self.edges], *biases
+
+    def _follow_layouts(self, entries: Sequence[RecordedBias]) -> list[Layout | None]:
+        """The layout of the feature at which each bias acts, where it is known; the first is that of the images."""
+        images, place_edges = image_layout(self.leaf.shape), [entry.place_edge for entry in entries[1:]]
+        is_tensor = isinstance(self.output, Tensor) and self.output.requires_grad
+        roots = [get_gradient_edge(self.output)] if is_tensor else place_edges
+        try:
+            self.graph = Graph(roots, {edge.node for entry in entries for edge in (entry.edge, entry.place_edge)})
+        except MissingAttributeError:  # what looks like a feature map is one
+            are_maps = [len(entry.shape) == 4 and entry.shape[0] == len(self.leaf) for entry in entries[1:]]
+            return [images, *[image_layout(e.shape) if is_map else None for e, is_map in zip(entries[1:], are_maps)]]
+        layouts = follow_layouts(self.graph, self.leaf)
+        found = [self.graph.find_output(edge) for edge in place_edges]
+        return [images, *[None if output is None else layouts.get(output) for output in found]]
 
 
 def fullgrad_passes(network: nn.Module, x: Images, size: int) -> Iterator[tuple[slice, FullGradPass]]:
@@ -100,7 +138,8 @@ def reduce_at_biases(
     for biases in zip(*[each.biases for each in passes], strict=True):
         stacked_bias = replace(biases[0], value=torch.stack([bias.value for bias in biases]))
         reductions.append(partial(reduction, stacked_bias))
-    return reduced_gradients(scores, [each.edges for each in passes], reductions, memory)
+    graphs = [each.graph for each in passes if each.graph is not None and target is None]
+    return reduced_gradients(scores, [each.edges for each in passes], reductions, memory, graphs)
 
 
 def fullgrad_maps(
@@ -184,10 +223,7 @@ def maps_in_one_walk(
     """
     passes = [first for ((_, first), *_) in passes_by_network]
     rows = sum([len(each.leaf) * each.output.shape[1] for each in passes])
-    shapes = {tuple([(bias.value.shape, bias.channel_axis, bias.place) for bias in each.biases]) for each in passes}
-    if rows > ONE_WALK_ROWS or len(shapes) > 1 or any(len(passes_of_one) > 1 for passes_of_one in passes_by_network):
+    is_one_chunk = rows <= ONE_WALK_ROWS and all(len(passes_of_one) == 1 for passes_of_one in passes_by_network)
+    if not is_one_chunk or any(each.structure() != passes[0].structure() for each in passes[1:]):
         return None
-    try:
-        return fullgrad_maps(passes, None, rescale, memory)
-    except DifferentGraphsError:
-        return None
+    return fullgrad_maps(passes, None, rescale, memory)

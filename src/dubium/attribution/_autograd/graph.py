@@ -1,6 +1,7 @@
 """Ways through autograd's graph, from an output back to the image."""
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from torch import Tensor
@@ -10,12 +11,11 @@ from dubium.attribution._autograd.nodes import (
     COPIES,
     TOLD_BY_BACKWARD,
     BackwardNode,
-    Edge,
     Node,
+    NodeInput,
     count_numbers,
     next_edges,
     operation_name,
-    output_shapes,
     read_axis_arguments,
     read_node,
 )
@@ -41,68 +41,61 @@ def inputs_first(
             stack += [(below, None) for below, _ in edges if below is not None and below not in seen]
 
 
-def nodes_between(root: Node, wanted: Collection[Node]) -> list[BackwardNode]:
-    """The nodes between the root and those wanted, each before the nodes that it leads to."""
-    output_shapes(root)  # raises an error here if torch does not show its graph
-    found: dict[Node | None, BackwardNode] = {}
-    for node, next_nodes in inputs_first([root]):
-        edges = [Edge(i, below, output) for i, (below, output) in enumerate(next_nodes) if below in found]
-        if edges or node in wanted:
-            found[node] = read_node(node, edges)
-    for backward_node in found.values():
-        backward_node.input_nodes = [found[edge.node] for edge in backward_node.edges]
-        for producer in backward_node.input_nodes:
-            producer.output_nodes.append(backward_node)
-    for backward_node in found.values():
-        backward_node.has_one_use = len(backward_node.output_nodes) == 1 and backward_node.autograd_node not in wanted
-    return [*reversed(found.values())]
+class Operation(NamedTuple):
+    """What the operation behind a node did: the same in the graphs of networks of one architecture."""
 
-
-class FeatureInput(NamedTuple):
-    """An input of a node that depends on the images."""
-
-    input_nr: int  # among all inputs of its node
-    producer_nr: int  # of the node that made it, by its place in the graph
-    output_nr: int  # among the outputs of that node
-
-
-class FeatureNode(NamedTuple):
-    """What a node on the way from the images to a feature did to axes. In graphs of equal nodes the same is done."""
-
-    name: str  # of its operation
-    shapes: tuple[tuple[int, ...], ...]  # of its outputs
-    inputs: tuple[FeatureInput, ...]
-    saved: tuple[Any, ...] | None  # of the axes, see `read_axis_arguments`
+    name: str  # torch's, without "Backward0"
+    output_shapes: tuple[tuple[int, ...], ...]
+    inputs: tuple[NodeInput, ...]
+    axis_arguments: tuple[Any, ...] | None  # see `read_axis_arguments`
+    saved: tuple[Any, ...]  # what gradient rules need; of tensors, their shapes
     is_python: bool  # a `torch.autograd.Function` written in Python
-    runnable_node: Node | None  # if only running its backward tells all that it did; such graphs are not remembered
+    runnable_node: Node | None  # if only running its backward tells all that it did to axes
 
 
-def nodes_after(leaf: Tensor, edges: Iterable[GradientEdge]) -> tuple[list[Node], tuple[FeatureNode, ...]]:
-    """The nodes between a leaf of the graph, which comes first, and some edges of it, each after those that made its
-    inputs: torch's own, and what they did."""
-    start = get_gradient_edge(leaf).node
-    found, numbers = [FeatureNode("leaf", tuple(output_shapes(start)), (), (), False, None)], {start: 0}
-    for node, next_nodes in inputs_first([edge.node for edge in edges], stop_at=[start]):
-        name = operation_name(node.name())
-        inputs = [FeatureInput(i, numbers[below], nr) for i, (below, nr) in enumerate(next_nodes) if below in numbers]
-        runnable_node = node if name in TOLD_BY_BACKWARD else None
-        saved, is_python = read_axis_arguments(node, name), not callable(node)
-        numbers[node] = len(found)
-        found.append(FeatureNode(name, tuple(output_shapes(node)), tuple(inputs), saved, is_python, runnable_node))
-    return [*numbers], tuple(found)
+class Graph:
+    """The nodes between some outputs and the `ends`, each after the nodes that made its inputs.
+
+    A node's number is its index in `nodes`.
+    """
+
+    def __init__(self, outputs: Iterable[GradientEdge], ends: Collection[Node]) -> None:
+        self.nodes, self.numbers = list[BackwardNode](), dict[Node | None, int]()
+        for node, next_nodes in inputs_first([edge.node for edge in outputs]):
+            inputs = [
+                NodeInput(i, self.numbers[below], output_nr)
+                for i, (below, output_nr) in enumerate(next_nodes)
+                if below in self.numbers
+            ]
+            if inputs or node in ends:
+                self.numbers[node] = len(self.nodes)
+                producers = [self.nodes[each.producer_nr] for each in inputs]
+                for producer in producers:
+                    producer.use_count += 1
+                self.nodes.append(read_node(node, inputs, producers))
+
+    @cached_property
+    def operations(self) -> tuple[Operation, ...]:
+        """What each node's operation did. Graphs of equal operations can be walked together."""
+        return tuple([describe_operation(node) for node in self.nodes])
+
+    def find_output(self, edge: GradientEdge) -> tuple[int, int] | None:
+        """The number of the node at an edge, and of its output; None if the edge is not in this graph."""
+        number = self.numbers.get(edge.node)
+        return None if number is None else (number, edge.output_nr)
 
 
-def graph_signature(graph: Sequence[BackwardNode], wanted: Sequence[GradientEdge]) -> tuple[Any, ...]:
-    """What must be equal for two graphs to be walked together."""
-    order, signature = {node.autograd_node: index for index, node in enumerate(graph)}, list[Any]()
-    for node in graph:
-        signature += [
-            node.name,
-            node.shape,
-            *[(edge.input_nr, order[edge.node], edge.output_nr) for edge in node.edges],
-        ]
-        signature += [value.shape if isinstance(value, Tensor) else value for value in node.saved.values()]
-    return *signature, *[(order.get(edge.node), edge.output_nr) for edge in wanted]
+def describe_operation(node: BackwardNode) -> Operation:
+    name = operation_name(node.name)
+    return Operation(
+        name,
+        tuple([info.shape for info in node.outputs]),
+        tuple(node.inputs),
+        read_axis_arguments(node.autograd_node, name),
+        tuple([value.shape if isinstance(value, Tensor) else value for value in node.saved.values()]),
+        node.is_python,
+        node.autograd_node if name in TOLD_BY_BACKWARD else None,
+    )
 
 
 def graph_nodes(node: Node, stop_at: Collection[Node] = ()) -> set[Node]:

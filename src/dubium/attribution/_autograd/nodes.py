@@ -9,7 +9,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple, NoReturn
 
@@ -90,14 +90,9 @@ def next_edges(node: Node) -> Sequence[tuple[Node | None, int]]:
     return edges
 
 
-def output_shapes(node: Node) -> list[tuple[int, ...]]:
-    """The shapes of a node's outputs, which are the inputs of its backward; an empty one for nested tensors."""
-    return [() if each.is_nested_tensor else tuple(each.shape) for each in read_attribute(node, "_input_metadata")]
-
-
 def count_numbers(node: Node) -> int:
     """How many numbers a node's outputs have, and the weights of which its rule makes a copy."""
-    own = sum([math.prod(shape) for shape in output_shapes(node)])
+    own = sum([math.prod(output_info(each).shape) for each in read_attribute(node, "_input_metadata")])
     return own + (read_attribute(node, "_saved_weight").numel() if node.name() == CONVOLUTION else 0)
 
 
@@ -203,11 +198,18 @@ class OutputInfo(NamedTuple):
         return torch.zeros((), dtype=self.dtype, device=self.device).expand(*batch, *self.shape)
 
 
-class Edge(NamedTuple):
-    """An input of a node that leads on: its number, the node that made it, and the number of that node's output."""
+def output_info(metadata: Any) -> OutputInfo:
+    """What torch shows of an input of a backward node, which is an output of its operation."""
+    shape = () if metadata.is_nested_tensor else tuple(metadata.shape)
+    return OutputInfo(shape, metadata.dtype, metadata.device)
+
+
+class NodeInput(NamedTuple):
+    """An input of a node that leads on: its number among all inputs, the number of the node that made it, and the
+    number of that node's output."""
 
     input_nr: int
-    node: Node
+    producer_nr: int
     output_nr: int
 
 
@@ -219,42 +221,36 @@ class BackwardNode:
     name: str
     outputs: list[OutputInfo]
     shape: tuple[int, ...]  # of the first output
-    edges: list[Edge]
-    input_numbers: list[int]  # of the edges
-    returned_indices: list[int]  # of each edge, its index in what the node's backward returns
+    inputs: list[NodeInput]
+    producers: list["BackwardNode"]  # that made these inputs in the forward pass
     saved: dict[str, Any]  # what `SAVED` names
     is_readable: bool  # whether torch shows all of that
     is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
-    output_nodes: list["BackwardNode"] = field(default_factory=list)  # that used its output in the forward pass
-    input_nodes: list["BackwardNode"] = field(default_factory=list)  # that made its inputs there, one for each edge
-    has_one_use: bool = False  # one output node, and no gradient is wanted here: rules may be fused across it
-    # set by the rule factory of its output node, which runs before that of this one:
-    is_fused: bool = False  # the output node's rule does the work of this one too
-    may_overwrite: bool = False  # the gradient that the output node's rule gives is a new tensor, read nowhere else
-    folded_norm: "BackwardNode | None" = None  # a BatchNorm that leaves its factors to this convolution
+    use_count: int = 0  # how often other nodes use its outputs
+    has_one_use: bool = False  # and no gradient is wanted here: rules may be fused across it
+    # set by the rule factory of the node that uses its output, which runs before that of this one:
+    is_fused: bool = False  # that node's rule does the work of this one too
+    may_overwrite: bool = False  # the gradient that it gives is a new tensor, read nowhere else
+    norm_saved: dict[str, Any] | None = None  # of a BatchNorm that leaves its factors to this convolution
 
 
-def read_node(node: Node, edges: list[Edge]) -> BackwardNode:
+def read_node(node: Node, inputs: list[NodeInput], producers: list[BackwardNode]) -> BackwardNode:
     """A node, with all that is read of it."""
-    name, is_python = str(node.name()), not callable(node)
-    # the inputs of a backward node are the outputs of its operation
-    outputs = [OutputInfo(tuple(m.shape), m.dtype, m.device) for m in node._input_metadata]
-    returned_indices = [tensor_argument(node, edge.input_nr) if is_python else edge.input_nr for edge in edges]
-    saved, is_readable = dict[str, Any](), True
+    name, saved, is_readable = str(node.name()), dict[str, Any](), True
+    outputs = [output_info(each) for each in read_attribute(node, "_input_metadata")]
     try:
-        for attribute in SAVED.get(name, ()) if edges else ():
+        for attribute in SAVED.get(name, ()) if inputs else ():
             saved[attribute] = read_attribute(node, f"_saved_{attribute}")
     except (MissingAttributeError, RuntimeError):  # or it was overwritten since, which autograd will say
         is_readable = False
-    numbers = [edge.input_nr for edge in edges]
     return BackwardNode(
-        node, name, outputs, outputs[0].shape, edges, numbers, returned_indices, saved, is_readable, is_python
+        node, name, outputs, outputs[0].shape, inputs, producers, saved, is_readable, is_python=not callable(node)
     )
 
 
 def zeros_at(edge: GradientEdge, *batch: int) -> Tensor:
     """A gradient of zeros at an edge of the graph, (*batch, *shape)."""
-    return read_node(edge.node, []).outputs[edge.output_nr].zeros(*batch)
+    return output_info(edge.node._input_metadata[edge.output_nr]).zeros(*batch)
 
 
 def tensor_argument(node: Node, number: int) -> int:

@@ -6,8 +6,8 @@ None: autograd then does that node. Gradients are (T, S, *shape of the output); 
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -42,9 +42,14 @@ def stack_or_unsqueeze(tensors: Sequence[Tensor], axis: int) -> Tensor:
     return torch.stack([*tensors], axis) if len(tensors) > 1 else tensors[0].unsqueeze(axis)
 
 
+def input_numbers(node: BackwardNode) -> list[int]:
+    """Which of its inputs lead to the image."""
+    return [each.input_nr for each in node.inputs]
+
+
 def identity_rule(nodes: Sequence[BackwardNode]) -> GradientRule:
     """Each input has the output's gradient."""
-    inputs = len(nodes[0].edges)
+    inputs = len(nodes[0].inputs)
     return lambda gradient: [gradient] * inputs
 
 
@@ -72,7 +77,7 @@ def mean_rule(nodes: Sequence[BackwardNode]) -> GradientRule:
 
 
 def dense_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
-    if nodes[0].input_numbers != [1] or nodes[0].saved["alpha"] != 1:
+    if input_numbers(nodes[0]) != [1] or nodes[0].saved["alpha"] != 1:
         return None
     weights = [node.saved["mat2"].mH for node in nodes]
     if len(weights) == 1:
@@ -90,7 +95,7 @@ def dense_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
 
 def product_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     """A product of matrices of which the second is a weight."""
-    if nodes[0].input_numbers != [0]:
+    if input_numbers(nodes[0]) != [0]:
         return None
     weights = [node.saved["mat2"].mH for node in nodes]
     return lambda gradient: [stack_or_unsqueeze([gradient[:, s] @ weight for s, weight in enumerate(weights)], 1)]
@@ -135,7 +140,7 @@ def max_pooling_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
 
     Where a ReLU leads to nothing else, its rule is done here too: a maximum passes if it is above 0.
     """
-    node, producer = nodes[0], nodes[0].input_nodes[0]
+    node, producer = nodes[0], nodes[0].producers[0]
     kernel, stride, padding, dilation = both_axes(node, "kernel_size", "stride", "padding", "dilation")
     is_tiling = kernel[0] == kernel[1] and stride in ([], kernel) and padding == [0, 0] and dilation == [1, 1]
     if not is_tiling or node.saved["ceil_mode"] or node.saved["self"].ndim != 4:
@@ -184,7 +189,7 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     if not is_image_convolution(node):
         return None
     stride, padding, dilation = both_axes(node, "stride", "padding", "dilation")
-    size, kernel = node.input_nodes[0].outputs[node.edges[0].output_nr].shape[2:], node.saved["weight"].shape[2:]
+    size, kernel = node.producers[0].outputs[node.inputs[0].output_nr].shape[2:], node.saved["weight"].shape[2:]
     axes = [ConvolutionAxis(*n) for n in zip(size, node.shape[2:], kernel, stride, padding, dilation, strict=True)]
     reach = [(a.out - 1) * a.stride + (a.kernel - 1) * a.dilation + 1 - 2 * a.padding for a in axes]
     output_padding = [axis.size - far for axis, far in zip(axes, reach, strict=True)]
@@ -193,9 +198,9 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     flipped_padding = [a.dilation * (a.kernel - 1) - a.padding for a in axes]
     is_narrow = networks > 1 == groups == stride[0] == stride[1] and node.saved["weight"].shape[0] <= NARROW
     as_grouped_convolution = is_narrow and min(flipped_padding) >= 0
-    norms = [node.folded_norm for node in nodes]
-    slopes = [None if norm is None else batch_norm_slope(norm)[:, None, None, None] for norm in norms]
-    node.input_nodes[0].may_overwrite = node.input_nodes[0].has_one_use
+    norms = [node.norm_saved for node in nodes]
+    slopes = [None if saved is None else batch_norm_slope(saved)[:, None, None, None] for saved in norms]
+    node.producers[0].may_overwrite = node.producers[0].has_one_use
     weights_and_slopes = list(zip([node.saved["weight"] for node in nodes], slopes, strict=True))
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
@@ -242,7 +247,7 @@ def one_channel_gradient(
 
 def is_image_convolution(node: BackwardNode) -> bool:
     """Whether this is a convolution of images by weights that do not depend on them."""
-    if node.name != CONVOLUTION or node.input_numbers != [0] or not node.is_readable:
+    if node.name != CONVOLUTION or input_numbers(node) != [0] or not node.is_readable:
         return False
     return node.saved["weight"].ndim == 4 and not node.saved["transposed"]
 
@@ -253,20 +258,20 @@ def batch_norm_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     If the BatchNorm is all that a convolution leads to, the factors go into that convolution's weights instead.
     """
     node = nodes[0]
-    if node.saved["training"] or node.input_numbers != [0]:
+    if node.saved["training"] or input_numbers(node) != [0]:
         return None
-    if node.input_nodes[0].has_one_use and is_image_convolution(node.input_nodes[0]):
+    if node.producers[0].has_one_use and is_image_convolution(node.producers[0]):
         for norm in nodes:
-            norm.input_nodes[0].folded_norm = norm
+            norm.producers[0].norm_saved = norm.saved
         return lambda gradient: [gradient]
-    slopes = torch.stack([batch_norm_slope(node) for node in nodes])
+    slopes = torch.stack([batch_norm_slope(node.saved) for node in nodes])
     slopes = slopes.view(len(nodes), 1, -1, *[1] * (len(node.shape) - 2))
     return lambda gradient: [gradient * slopes]
 
 
-def batch_norm_slope(node: BackwardNode) -> Tensor:
-    slope: Tensor = (node.saved["running_var"] + node.saved["eps"]).rsqrt()
-    weight = node.saved["weight"]
+def batch_norm_slope(saved: Mapping[str, Any]) -> Tensor:
+    slope: Tensor = (saved["running_var"] + saved["eps"]).rsqrt()
+    weight = saved["weight"]
     return slope if weight is None else slope * weight
 
 
