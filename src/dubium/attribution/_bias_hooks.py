@@ -2,17 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from threading import get_ident
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils.hooks import RemovableHandle
 
 from dubium.attribution._autograd.nodes import disable_torch_function
-from dubium.attribution._bias_free import ELEMENTWISE_LAYERS, LINEAR_LAYERS
+from dubium.attribution._bias_free import ELEMENTWISE_LAYERS
 from dubium.attribution._biases import RecordedBiases, first_argument
 from dubium.attribution._closed_forms import ClosedForm, is_nonzero
 from dubium.attribution._implicit import ImplicitBiases
@@ -21,26 +19,55 @@ from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
 
 
-@dataclass
-class ClosedFormHooks:
-    """Hooks before and after a layer whose implicit bias follows from its input and output."""
+@runtime_checkable
+class LayerRecorder(Protocol):
+    """Records the bias of each execution of a layer: what is done before it and after it.
 
-    recorded: RecordedBiases
-    closed_form: ClosedForm
-    overwritten_input: Tensor | None = None
+    `before` may return other arguments for the layer, and `after` another output, as torch's hooks do.
+    """
 
-    def keep_input(self, _layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Before a layer that works in place."""
-        self.overwritten_input = first_argument(args, kwargs).detach().clone()
+    @property
+    def has_before(self) -> bool:
+        """Whether `before` does anything."""
+        ...
 
-    def record(self, _layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Tensor) -> None:
-        x_before, self.overwritten_input = self.overwritten_input, None
-        if torch.is_grad_enabled() and out.requires_grad and self.recorded.is_wanted(out):
+    def before(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    def after(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any: ...
+
+
+class ConstantLayerRecorder:
+    """Of layers whose bias is known while their parameters are constants: if they are not, forward mode finds it.
+
+    Args:
+        record: given (layer, input, output); None if there is no bias.
+        works_in_place: whether the input is overwritten, so that a copy has to be kept.
+    """
+
+    def __init__(
+        self,
+        implicit: ImplicitBiases,
+        record: Callable[[nn.Module, Tensor, Tensor], None] | None,
+        *,
+        works_in_place: bool = False,
+    ) -> None:
+        self.implicit, self.record, self.has_before = implicit, record, works_in_place
+        self.overwritten_input: Tensor | None = None
+
+    def before(self, _layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if self.has_before:
+            self.overwritten_input = first_argument(args, kwargs).detach().clone()
+
+    def after(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+        if out is None:  # after an error inside
+            return None
+        if has_dependent_parameters(layer):
+            self.implicit.before(layer, args, kwargs)
+            return self.implicit.after(layer, args, kwargs, out)
+        if self.record is not None and torch.is_grad_enabled():  # it is not in a pass that is made for a check
+            x_before, self.overwritten_input = self.overwritten_input, None
             with disable_torch_function():
-                x = first_argument(args, kwargs).detach() if x_before is None else x_before
-                bias = self.closed_form(out.detach(), x)
-                if bias is not None and is_nonzero(bias):
-                    self.recorded.add(out, bias, in_place=x_before is not None)
+                self.record(layer, first_argument(args, kwargs) if x_before is None else x_before, out)
+        return None
 
 
 @contextmanager
@@ -53,67 +80,96 @@ def record_biases(network: nn.Module, *, only_spatial: bool) -> Iterator[Recorde
     recorded = RecordedBiases(only_spatial)
     layers, computes_outside_layers = innermost_layers(network)
     operations = OperationRecorder(recorded.is_wanted, recorded.add) if computes_outside_layers else None
-    handles = [*hook_layers(layers, recorded, operations)]
+    recorders = choose_recorders(layers, recorded, records_operations=operations is not None)
+    with hook_layers(recorders, operations), nullcontext() if operations is None else operations.recording():
+        yield recorded
+
+
+def choose_recorders(
+    layers: Mapping[nn.Module, bool], recorded: RecordedBiases, *, records_operations: bool
+) -> dict[nn.Module, LayerRecorder]:
+    """The recorder of each layer; a layer without a bias needs one only if operations inside of it would be recorded.
+
+    Args:
+        layers: with whether their bias is implicit.
+    """
+    implicit, recorders = ImplicitBiases(recorded), dict[nn.Module, LayerRecorder]()
+    known, without_bias = ConstantLayerRecorder(implicit, recorded.add_layer), ConstantLayerRecorder(implicit, None)
+    for layer, has_implicit_bias in layers.items():
+        closed_form = closed_form_of(layer) if has_implicit_bias else None
+        if closed_form is not None:
+            works_in_place = bool(getattr(layer, "inplace", False))
+            record = record_closed_form(recorded, closed_form, in_place=works_in_place)
+            recorders[layer] = ConstantLayerRecorder(implicit, record, works_in_place=works_in_place)
+        elif has_implicit_bias:
+            recorders[layer] = implicit
+        elif isinstance(layer, (_BatchNorm, Normalise)) or getattr(layer, "bias", None) is not None:
+            recorders[layer] = known
+        elif records_operations and type(layer) not in ELEMENTWISE_LAYERS:
+            recorders[layer] = without_bias
+    return recorders
+
+
+def record_closed_form(
+    recorded: RecordedBiases, closed_form: ClosedForm, *, in_place: bool
+) -> Callable[[nn.Module, Tensor, Tensor], None]:
+    """A function that records the implicit bias of a layer by its closed form."""
+
+    def record(_layer: nn.Module, x: Tensor, out: Tensor) -> None:
+        if out.requires_grad and recorded.is_wanted(out):
+            bias = closed_form(out.detach(), x.detach())
+            if bias is not None and is_nonzero(bias):
+                recorded.add(out, bias, in_place=in_place)
+
+    return record
+
+
+@contextmanager
+def hook_layers(recorders: Mapping[nn.Module, LayerRecorder], operations: OperationRecorder | None) -> Iterator[None]:
+    """Within the block, each layer's recorder is asked before and after it, and no operation inside of it is recorded.
+
+    A user's hooks run outside of ours, so that their operations are recorded by themselves.
+    """
+    thread = get_ident()
+
+    def is_ours(layer: nn.Module) -> bool:
+        """Whether it is this layer, in this thread: a user's forward may deepcopy a layer, and the copy has its hooks,
+        too; another thread may call the network meanwhile."""
+        return layer in recorders and get_ident() == thread
+
+    def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not is_ours(layer):
+            return None
+        if operations is not None:
+            operations.pause()
+        return recorders[layer].before(layer, args, kwargs)
+
+    def after(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+        """Also called after an error inside of the layer, without an output."""
+        if not is_ours(layer):
+            return None
+        try:
+            return recorders[layer].after(layer, args, kwargs, out)
+        finally:
+            if operations is not None:
+                operations.resume()
+
+    watches = operations is not None
+    handles = []
     try:
-        with nullcontext() if operations is None else operations.recording():
-            yield recorded
+        for layer, recorder in recorders.items():
+            if watches or recorder.has_before:
+                handles.append(layer.register_forward_pre_hook(before, with_kwargs=True))
+            handles.append(layer.register_forward_hook(after, prepend=True, with_kwargs=True, always_call=watches))
+        yield
     finally:
         for handle in handles:
             handle.remove()
 
 
-def hook_layers(
-    layers: Mapping[nn.Module, bool], recorded: RecordedBiases, operations: OperationRecorder | None
-) -> Iterator[RemovableHandle]:
-    """Hook each layer so that its bias is recorded, and operations inside of it are not.
-
-    A user's hooks run outside of ours, so that their operations are recorded by themselves.
-    """
-    implicit, thread = ImplicitBiases(recorded), get_ident()
-
-    def only_layers(hook: Callable[..., Any]) -> Callable[..., Any]:
-        """The hook, for these layers in this thread alone: a user's forward may deepcopy a layer, and the copy has its
-        hooks, too; another thread may call the network meanwhile."""
-        return lambda layer, *given: hook(layer, *given) if layer in layers and get_ident() == thread else None
-
-    def unless_parameters_depend(record: Callable[..., None]) -> Callable[..., Any]:
-        """The hook, for layers whose parameters are constants; of others the bias is found by forward mode."""
-
-        def record_bias(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
-            if not has_dependent_parameters(layer):
-                return record(layer, args, kwargs, out)
-            implicit.before(layer, args, kwargs)
-            return implicit.after(layer, args, out)
-
-        return only_layers(record_bias)
-
-    record_nothing = unless_parameters_depend(lambda *_given: None)
-    for layer, has_implicit_bias in layers.items():
-        has_parameter_bias = isinstance(layer, (_BatchNorm, Normalise)) or getattr(layer, "bias", None) is not None
-        has_no_bias = not (has_implicit_bias or has_parameter_bias)
-        if has_no_bias and (operations is None or type(layer) in ELEMENTWISE_LAYERS):
-            continue
-        if operations is not None:
-            yield layer.register_forward_pre_hook(only_layers(operations.pause))
-            yield layer.register_forward_hook(only_layers(operations.resume), prepend=True, always_call=True)
-            if has_no_bias and isinstance(layer, LINEAR_LAYERS):
-                yield layer.register_forward_hook(record_nothing, prepend=True, with_kwargs=True)
-        closed_form = closed_form_of(layer) if has_implicit_bias else None
-        if closed_form is not None:
-            hooks = ClosedFormHooks(recorded, closed_form)
-            if getattr(layer, "inplace", False):
-                yield layer.register_forward_pre_hook(only_layers(hooks.keep_input), with_kwargs=True)
-            yield layer.register_forward_hook(unless_parameters_depend(hooks.record), prepend=True, with_kwargs=True)
-        elif has_implicit_bias:
-            yield layer.register_forward_pre_hook(only_layers(implicit.before), with_kwargs=True)
-            yield layer.register_forward_hook(only_layers(implicit.after), prepend=True)
-        elif not has_no_bias:
-            record_layer = unless_parameters_depend(recorded.record_layer)
-            yield layer.register_forward_hook(record_layer, prepend=True, with_kwargs=True)
-
-
 def has_dependent_parameters(layer: nn.Module) -> bool:
     """Whether a parameter depends on the image, as those that `torch.func.functional_call` puts in may, or one that was
     deleted and is computed."""
-    values = [*layer._parameters.values(), *[vars(layer).get(name) for name in ("weight", "bias")]]
+    attributes = vars(layer)
+    values = [*layer._parameters.values(), attributes.get("weight"), attributes.get("bias")]
     return not all(value is None or value.is_leaf for value in values)

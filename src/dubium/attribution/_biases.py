@@ -16,7 +16,7 @@ from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dubium.attribution._autograd.graph import graph_nodes, is_copy, leads_around
-from dubium.attribution._autograd.nodes import disable_torch_function, whole_tensor
+from dubium.attribution._autograd.nodes import whole_tensor
 from dubium.attribution._layouts import Layout
 from dubium.attribution._places import Place, find_place
 from dubium.models.normalized import Normalise
@@ -91,22 +91,20 @@ class RecordedBiases:
             place_edge = edge if layout_from is None else get_gradient_edge(layout_from)
             self.entries.append(RecordedBias(edge, tensor.shape, bias, -1 if on_last_axis else 1, place_edge))
 
-    def record_layer(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> None:
-        """Forward hook. Convolution, dense layer, BatchNorm: record the bias. `Normalise`: note the call."""
-        if not torch.is_grad_enabled():  # a pass that is made for a check
+    def add_layer(self, layer: nn.Module, x: Tensor, out: Tensor) -> None:
+        """Record the bias of a convolution, a dense layer or a BatchNorm, given input and output; of a `Normalise`
+        note the call."""
+        if isinstance(layer, Normalise):
+            if out.requires_grad:
+                edges = get_gradient_edge(x), get_gradient_edge(out)
+                self.normalise_calls.append(NormaliseCall(layer, *edges, out.detach().clone()))
             return
-        with disable_torch_function():
-            if isinstance(layer, Normalise):
-                if out.requires_grad:
-                    edges = get_gradient_edge(first_argument(args, kwargs)), get_gradient_edge(out)
-                    self.normalise_calls.append(NormaliseCall(layer, *edges, out.detach().clone()))
-                return
-            dense, is_norm = isinstance(layer, nn.Linear), isinstance(layer, _BatchNorm)
-            value = batch_norm_shift(layer) if is_norm else layer.bias
-            if isinstance(value, Tensor):
-                has_batch = dense or is_norm or out.ndim == layer.weight.ndim
-                value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
-                self.add(out, value.detach(), on_last_axis=dense)
+        is_dense, is_norm = isinstance(layer, nn.Linear), isinstance(layer, _BatchNorm)
+        value = batch_norm_shift(layer) if is_norm else layer.bias
+        if isinstance(value, Tensor):
+            has_batch = is_dense or is_norm or out.ndim == layer.weight.ndim
+            value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
+            self.add(out, value.detach(), on_last_axis=is_dense)
 
     def all_entries(self, leaf: Images, output: Any) -> list[RecordedBias]:
         """All biases after the forward pass, the input first, which counts as one.
@@ -126,13 +124,13 @@ class RecordedBiases:
             ]
         elif len(calls) == 1:
             input_edge, value = calls[0].output_edge, calls[0].out
-        else:  # of several networks: gradients are added at x itself, and contain 1 / std, so that the value is x - mean
+        else:  # of several networks: gradients are added at x itself and contain 1 / std, so that the value is x - mean
             value = value - calls[0].layer.mean
         return [RecordedBias(input_edge, leaf.shape, value, 1, get_gradient_edge(leaf)), *shifts, *self.entries]
 
 
 def begin_with_normalise(calls: Sequence[NormaliseCall], leaf: Images, output: Any) -> bool:
-    """Whether all that leads from the images to the output goes through one of these calls, and their layers are alike."""
+    """Whether every way from the images to the output leads through one of these calls, of layers that are alike."""
     first = calls[0].layer
     if not isinstance(output, Tensor) or not all(
         first.is_like(call.layer) and is_copy(call.input_edge, leaf) for call in calls

@@ -6,7 +6,7 @@ from copy import copy
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from operator import is_
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -245,6 +245,7 @@ class ImplicitBiases:
     What a layer keeps counts too: tensors that depend on the image are inputs before a call, and outputs after it.
     """
 
+    has_before: ClassVar[bool] = True
     recorded: "RecordedBiases"
     pending: dict[nn.Module, list[Tensor | None] | InputOutputTerms] = field(default_factory=dict)  # layers that run
 
@@ -262,8 +263,8 @@ class ImplicitBiases:
             return args, kwargs
         return None
 
-    def after(self, layer: nn.Module, args: tuple[Any, ...], out: Any) -> Any:
-        state, found = layer_state(layer), self.pending.pop(layer)
+    def after(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
+        state, found = layer_state(layer), self.pending.pop(layer, [])  # nothing after an error in `before`
         keeps = any(value.requires_grad for value in flatten_tensors(state))
         if isinstance(found, InputOutputTerms):
             (out, kept), terms = found.terms((out, state))

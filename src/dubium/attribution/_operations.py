@@ -60,16 +60,16 @@ class OperationRecorder(TorchFunctionMode):
                 self.__exit__(None, None, None)
             self.depth, self.is_off = None, False
 
-    def pause(self, *_hooked: Any) -> None:
-        """A hook before a layer: take this mode off, since seeing each operation inside would cost time."""
+    def pause(self) -> None:
+        """Before a layer: take this mode off, since seeing each operation inside would cost time."""
         if self.depth is not None:
             self.depth += 1
             if self.depth == 1 and current_mode() is self:  # another mode on top would be taken off instead
                 self.is_off = True
                 self.__exit__(None, None, None)
 
-    def resume(self, *_hooked: Any) -> None:
-        """A hook after it, also after an error inside; it does nothing where `pause` never ran."""
+    def resume(self) -> None:
+        """After it, also after an error inside; it does nothing where `pause` never ran."""
         if self.depth:
             self.depth -= 1
             if self.depth == 0 and self.is_off:

@@ -92,7 +92,7 @@ class FullGradPass:
                 self.biases.append(bias)
 
     def structure(self) -> tuple[object, ...]:
-        """What is equal in passes that can be walked together: operations, where biases act, their shapes and places."""
+        """What is equal in passes that can be walked together: operations, and shapes and places of the biases."""
         biases = [(bias.value.shape, bias.channel_axis, bias.place) for bias in self.biases]
         if self.graph is None:
             return tuple(biases)
@@ -106,8 +106,8 @@ class FullGradPass:
         try:
             self.graph = Graph(roots, {edge.node for entry in entries for edge in (entry.edge, entry.place_edge)})
         except MissingAttributeError:  # what looks like a feature map is one
-            are_maps = [len(entry.shape) == 4 and entry.shape[0] == len(self.leaf) for entry in entries[1:]]
-            return [images, *[image_layout(e.shape) if is_map else None for e, is_map in zip(entries[1:], are_maps)]]
+            shapes = [entry.shape if len(entry.shape) == 4 else () for entry in entries[1:]]
+            return [images, *[image_layout(s) if s and s[0] == len(self.leaf) else None for s in shapes]]
         layouts = follow_layouts(self.graph, self.leaf)
         found = [self.graph.find_output(edge) for edge in place_edges]
         return [images, *[None if output is None else layouts.get(output) for output in found]]
