@@ -1,6 +1,7 @@
 """The modules of a network that count as one function each, and what is known of it."""
 
 from functools import cache
+from typing import NamedTuple
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -28,20 +29,16 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     computes_outside_layers, waiting, seen, unwrapped_networks = False, [network], {network}, {network}
     while waiting:
         module = waiting.pop()
-        unwrapped_networks.update(inner_networks(module) if module in unwrapped_networks else ())
-        computes_outside_layers = computes_outside_layers or bool(
-            module._forward_hooks or module._forward_pre_hooks
-        )  # a user's
-        # a forward that was put into the module is not that of its class; mypy does not see that classes are hashable
-        base = None if "forward" in vars(module) else torch_class(type(module))  # type: ignore[arg-type]
-        has_parameter_bias = base is not None and issubclass(base, PARAMETER_BIAS_LAYERS)
-        children = [] if has_parameter_bias else [child for child in module._modules.values() if child is not None]
-        if not children and (module not in unwrapped_networks or base is not None):
-            is_homogeneous = base is not None and issubclass(base, HOMOGENEOUS_LAYERS)
-            is_ours = type(module) in (Normalise, FixedDropout)  # the latter has another mask at each call
-            layers[module] = not (has_parameter_bias or is_homogeneous or is_ours)
+        if module in unwrapped_networks:
+            unwrapped_networks.update(inner_networks(module))
+        known = known_function(module)
+        children = [] if known.has_parameter_bias else [each for each in module._modules.values() if each is not None]
+        if not children and (module not in unwrapped_networks or known.base is not None):
+            layers[module] = known.has_implicit_bias
         else:
-            computes_outside_layers = computes_outside_layers or base is not nn.Sequential
+            computes_outside_layers = computes_outside_layers or known.base is not nn.Sequential
+        if module._forward_hooks or module._forward_pre_hooks:  # a user's
+            computes_outside_layers = True
         fresh = [child for child in children if child not in seen]
         seen.update(fresh)
         waiting += reversed(fresh)
@@ -58,18 +55,40 @@ def inner_networks(wrapper: nn.Module) -> list[nn.Module]:
     return children if any(parameter.ndim > 1 for parameter in children[0].parameters()) else []
 
 
+class KnownFunction(NamedTuple):
+    """What is known of the function that a module computes."""
+
+    base: type[nn.Module] | None = None  # the class of torch.nn that computes the same
+    has_parameter_bias: bool = False
+    has_implicit_bias: bool = True
+
+
+UNKNOWN_FUNCTION = KnownFunction()
+
+
+def known_function(module: nn.Module) -> KnownFunction:
+    """What is known of a module's function: nothing if a forward was put into it, which is not that of its class."""
+    if "forward" in vars(module):
+        return UNKNOWN_FUNCTION
+    return known_function_of_class(type(module))  # type: ignore[arg-type]  # mypy does not see that classes are hashable
+
+
 @cache
-def torch_class(layer: type[nn.Module]) -> type[nn.Module] | None:
-    """The class of torch.nn whose function layers of a class compute: their own, or one whose forward they inherit."""
+def known_function_of_class(layer: type[nn.Module]) -> KnownFunction:
+    """That of the class of torch.nn whose forward a class has, its own or inherited."""
+    if layer in (Normalise, FixedDropout):  # the latter has another mask at each call
+        return KnownFunction(has_implicit_bias=False)
     for base in layer.__mro__:
         if issubclass(base, nn.Module) and base.__module__.startswith("torch.nn.modules"):
             functions = ("forward", "_conv_forward")  # what a convolution's forward calls
-            is_same = all(getattr(layer, name, None) is getattr(base, name, None) for name in functions)
-            return base if is_same else None
-    return None
+            if not all(getattr(layer, name, None) is getattr(base, name, None) for name in functions):
+                break
+            has_implicit_bias = not issubclass(base, (*PARAMETER_BIAS_LAYERS, *HOMOGENEOUS_LAYERS))
+            return KnownFunction(base, issubclass(base, PARAMETER_BIAS_LAYERS), has_implicit_bias)
+    return UNKNOWN_FUNCTION
 
 
 def closed_form_of(layer: nn.Module) -> ClosedForm | None:
     """The implicit bias as a function of output and input; None if it is not known."""
-    base = None if "forward" in vars(layer) else torch_class(type(layer))  # type: ignore[arg-type]
+    base = known_function(layer).base
     return None if base is None else layer_closed_form(base, layer)

@@ -32,10 +32,10 @@ def network_structure(modules: Iterable[nn.Module]) -> tuple[object, ...]:
     found = list[object]()
     with disable_torch_function():
         for module in modules:
-            attributes = vars(module)
             found.append(type(module))
-            for name in sorted(attributes.keys() - IGNORED):
-                value = attributes[name]
+            for name, value in vars(module).items():
+                if name in IGNORED:
+                    continue
                 if isinstance(value, PLAIN):
                     found.append((name, value))
                 elif isinstance(value, FunctionType | BuiltinFunctionType):

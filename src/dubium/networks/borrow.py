@@ -237,6 +237,22 @@ class BorrowedNetworks:
                 called_with = args[0] if isinstance(args, tuple) and args else None
                 refuse_images(index, error, self.first_checks.images, called_with)
 
+    def freeze(self, layer: nn.Module) -> None:
+        """Make a constant of each weight, and note how it was."""
+        for parameter in layer._parameters.values():
+            if parameter is not None and parameter.requires_grad:
+                self.frozen.append(ref(parameter))
+                parameter.requires_grad_(False)
+        attributes = vars(layer)
+        if Tensor in map(type, attributes.values()):
+            for name, value in [*attributes.items()]:
+                if isinstance(value, Tensor) and value.grad_fn is not None:  # a weight that was computed before
+                    self.computed.append((ref(layer), name, value))
+                    attributes[name] = value.detach()
+        if layer._backward_hooks or layer._backward_pre_hooks:  # maps are of what the network computes
+            self.gradient_hooks.append((ref(layer), {name: attributes[name] for name in GRADIENT_HOOKS}))
+            attributes.update({name: OrderedDict() for name in GRADIENT_HOOKS})
+
     def __iter__(self) -> Iterator[nn.Module]:
         for index, network in enumerate(self.posterior):
             module: nn.Module = getattr(network, "_orig_mod", network)
@@ -247,19 +263,8 @@ class BorrowedNetworks:
                 module = copy_network(module, index)
                 module = module.float() if self.is_half_precision else module
                 layers = list_modules(module)
-            for parameter in [tensor for layer in layers for tensor in layer._parameters.values()]:
-                if parameter is not None and parameter.requires_grad:
-                    self.frozen.append(ref(parameter))
-                    parameter.requires_grad_(False)
-            for layer in layers:  # weights that were computed before are constants
-                for name, value in [*vars(layer).items()] if Tensor in map(type, vars(layer).values()) else ():
-                    if isinstance(value, Tensor) and value.grad_fn is not None:
-                        self.computed.append((ref(layer), name, value))
-                        vars(layer)[name] = value.detach()
-            for layer in layers:  # maps are of the function that the network computes, not of changed gradients
-                if layer._backward_hooks or layer._backward_pre_hooks:
-                    self.gradient_hooks.append((ref(layer), {name: vars(layer)[name] for name in GRADIENT_HOOKS}))
-                    vars(layer).update({name: OrderedDict() for name in GRADIENT_HOOKS})
+            for layer in layers:
+                self.freeze(layer)
             needs_no_wrapper = index in self.first_checks.checked and index in self.first_checks.returns_logits
             if needs_no_wrapper:
                 self.given_unwrapped[id(module)] = index, ref(module)

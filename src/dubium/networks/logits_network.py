@@ -177,19 +177,17 @@ class LogitsNetwork(nn.Module):
             must_check_sigmoid = self.request.output == SIGMOID and is_new and len(x) and not logits[:, 0].any()
             if must_check_sigmoid and is_within_unit(logits):
                 check_sigmoid_logit(self.compute_logits, self.first_checks.images, self.index)
+            is_in_unit_range = are_from_zero_to_one(logits)
             # logits of one image may sum to 1 by chance; those of another, of zeros, must do so too
-            sums_to_one = are_distributions(logits) and are_distributions(self.compute_logits(torch.zeros_like(x)))
+            sums_to_one = is_in_unit_range and are_distributions(logits)
+            sums_to_one = sums_to_one and are_distributions(self.compute_logits(torch.zeros_like(x)))
         if self.request.class_names is not None:
             check_class_count(self.request.class_names, logits.shape[1], self.request.pair)
         if self.request.output is None and has_no_head(self.network, logits.shape[1]):
             refuse_features(self.index, logits.shape[1])
         if sums_to_one and not callable(self.request.output) and not self.is_said_to_be_logits(x):
             refuse_probabilities(self.index)
-        if (
-            self.request.output is None
-            and are_from_zero_to_one(logits)
-            and ends_in_sigmoid(self.compute_logits, images)
-        ):
+        if self.request.output is None and is_in_unit_range and ends_in_sigmoid(self.compute_logits, images):
             refuse_multi_label(self.index)
         if x.requires_grad and not logits.requires_grad:
             refuse_cut_off(self.index)
@@ -258,4 +256,4 @@ def are_distributions(logits: Tensor) -> bool:
 
 
 def are_from_zero_to_one(logits: Tensor) -> bool:
-    return bool(logits.numel() and (logits >= 0).all() and (logits <= 1 + ROUNDING_OF_SUMS).all())
+    return bool(logits.numel()) and float(logits.amin()) >= 0 and float(logits.amax()) <= 1 + ROUNDING_OF_SUMS
