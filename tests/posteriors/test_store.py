@@ -284,6 +284,24 @@ def test_the_record_is_written_last(folder, monkeypatch):
         load_posterior(folder)
 
 
+def test_weights_without_a_record_are_kept(tmp_path):
+    networks, own = [small() for _ in range(2)], b"somebody's own"
+    (tmp_path / "member-1.safetensors").write_bytes(own)
+    with pytest.raises(OptionError, match="member-1.safetensors is there without a posterior.json"):
+        save_posterior(networks, tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["member-1.safetensors"]
+    assert (tmp_path / "member-1.safetensors").read_bytes() == own
+
+
+def test_a_posterior_whose_saving_was_stopped_is_saved_again(tmp_path):
+    networks = [small() for _ in range(2)]
+    save_posterior(networks, tmp_path)
+    (tmp_path / "posterior.json").unlink()
+    (tmp_path / "member-1.safetensors").unlink()
+    save_posterior(networks, tmp_path)
+    assert (tmp_path / "posterior.json").exists()
+
+
 def test_files_hold_no_more_than_they_say(folder):
     record = json.loads((folder / FILE).read_text())
     assert sorted(file.name for file in folder.iterdir()) == sorted([FILE, *record["members"]])

@@ -170,6 +170,16 @@ def test_a_path_with_a_zero_byte_is_refused(out, tmp_path):
         write_export(with_paths(out, tmp_path, "a\0b"), "png")
 
 
+def test_a_review_that_somebody_filled_in_is_kept(out, tmp_path):
+    path, count = write_export(out / "a", "csv", tmp_path / "review.csv")
+    assert write_export(out / "a", "csv", path) == (path, count)
+    filled_in = path.read_text(encoding="utf-8").replace("\r\n", ",seen\r\n")
+    path.write_text(filled_in, encoding="utf-8", newline="")
+    with pytest.raises(errors.OptionError, match="may have edited it.*--out"):
+        write_export(out / "a", "csv", path)
+    assert path.read_text(encoding="utf-8") == filled_in
+
+
 def test_the_command_writes_and_says_what(out):
     done = CliRunner().invoke(app, ["export", str(out / "a"), "--to", "coco", "--json"])
     assert done.exit_code == 0, done.output

@@ -103,6 +103,7 @@ def save_posterior(
     except (TypeError, ValueError) as error:
         raise OptionError(f"The architecture's options and the training record must be JSON: {error}.") from error
     earlier = recorded_files(path)
+    refuse_own_weights(path, content)
     for name, data in content.items():
         write_atomically(Path(path) / name, data)
     write_record(path, record)
@@ -143,6 +144,18 @@ def refuse_other_record(path: str | Path) -> None:
         raise OptionError(
             f"{file} is there, and is not of a saved posterior: it would be replaced. Choose another folder."
         )
+
+
+def refuse_own_weights(path: str | Path, content: Mapping[str, bytes]) -> None:
+    """Refuse a folder without `posterior.json` that has other weights under the names of those to be written."""
+    if (Path(path) / FILE).exists():
+        return
+    for file in (Path(path) / name for name in content):
+        if file.exists() and not (file.is_file() and file.read_bytes() == content[file.name]):
+            raise OptionError(
+                f"{file} is there without a {FILE} that would say what it is, and it would be replaced. Move it away, "
+                "or choose another folder."
+            )
 
 
 def recorded_files(path: str | Path) -> set[str]:

@@ -1,13 +1,15 @@
 """A list for a labelling team: every image with something to do, in the order in which to go through them."""
 
 import csv
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from dubium.advice import LOOK
-from dubium.files import written_atomically
+from dubium.errors import OptionError
+from dubium.files import write_atomically
 from dubium.kinds import KINDS
 from dubium.report.exports.regions import ExportRegions
 from dubium.report.what_to_do import review_rows
@@ -20,14 +22,21 @@ COLUMNS = (
 
 
 def write_review(regions: ExportRegions, path: Path) -> int:
-    """Write the file; the number of its lines."""
+    """Write the file; the number of its lines. One that differs is not replaced: a team may have filled it in."""
     rows = [row for found in review_rows(regions.results).values() for row in found]
-    with written_atomically(path) as beside, beside.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, COLUMNS)
-        writer.writeheader()
-        for rank, row in enumerate(rows, 1):
-            cells = {"rank": rank, **review_line(regions, row)}
-            writer.writerow({name: plain_cell(value) for name, value in cells.items()})
+    lines = StringIO(newline="")
+    writer = csv.DictWriter(lines, COLUMNS)
+    writer.writeheader()
+    for rank, row in enumerate(rows, 1):
+        cells = {"rank": rank, **review_line(regions, row)}
+        writer.writerow({name: plain_cell(value) for name, value in cells.items()})
+    content = lines.getvalue().encode()
+    if path.is_file() and path.read_bytes() != content:
+        raise OptionError(
+            f"{path} is there and differs from what would be written: somebody may have edited it, or it is of other "
+            "results. Move it away, or choose another place with --out (out= in Python)."
+        )
+    write_atomically(path, content)
     return len(rows)
 
 
