@@ -287,7 +287,7 @@ def test_the_record_is_written_last(folder, monkeypatch):
 def test_weights_without_a_record_are_kept(tmp_path):
     networks, own = [small() for _ in range(2)], b"somebody's own"
     (tmp_path / "member-1.safetensors").write_bytes(own)
-    with pytest.raises(OptionError, match="member-1.safetensors is there without a posterior.json"):
+    with pytest.raises(OptionError, match=r"member-1\.safetensors is there without a posterior\.json"):
         save_posterior(networks, tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["member-1.safetensors"]
     assert (tmp_path / "member-1.safetensors").read_bytes() == own

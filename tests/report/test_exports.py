@@ -175,7 +175,7 @@ def test_a_review_that_somebody_filled_in_is_kept(out, tmp_path):
     assert write_export(out / "a", "csv", path) == (path, count)
     filled_in = path.read_text(encoding="utf-8").replace("\r\n", ",seen\r\n")
     path.write_text(filled_in, encoding="utf-8", newline="")
-    with pytest.raises(errors.OptionError, match="may have edited it.*--out"):
+    with pytest.raises(errors.OptionError, match=r"may have edited it.*--out"):
         write_export(out / "a", "csv", path)
     assert path.read_text(encoding="utf-8") == filled_in
 
