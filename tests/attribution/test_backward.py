@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from dubium.attribution._autograd.graph import count_graph_numbers
+from dubium.attribution._autograd.graph import count_graph_elements
 from dubium.attribution._gradients import gradients_at, pixel_gradients
 
 
@@ -206,4 +206,4 @@ def test_targets_taken_in_parts_find_the_same_slopes():
 def test_what_is_held_counts_every_output_and_the_weights_of_convolutions():
     x = torch.randn(1, 2, 6, 6, requires_grad=True)
     out = F.linear(F.conv2d(x, torch.randn(3, 2, 3, 3)).relu().flatten(1), torch.randn(5, 48))
-    assert count_graph_numbers(out) == x.numel() + 3 * 48 + 5 + 54
+    assert count_graph_elements(out) == x.numel() + 3 * 48 + 5 + 54

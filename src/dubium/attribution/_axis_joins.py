@@ -58,7 +58,7 @@ def copied_lines(output: NodeOutput, placed: KnownInput, number: int) -> list[li
     The node's backward says so: given the index of each of the output's numbers, it returns those of the input's. It
     computes in the type of the output. If that cannot count so far, the index is given digit by digit.
     """
-    node, size, axes = output.operation.runnable_node, output.shape[number], range(len(output.shape))
+    node, size, axes = output.node_to_ask, output.shape[number], range(len(output.shape))
     base, place_value, lines = int(2 / output_precision(node)), 1, [[0] * length for length in placed.shape]
     while place_value < max(2, size):
         digits = torch.arange(size) // place_value % base

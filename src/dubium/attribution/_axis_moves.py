@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from dubium.attribution._autograd.graph import Operation
-from dubium.attribution._autograd.nodes import signed_number
+from dubium.attribution._autograd.nodes import Node, signed_number
 from dubium.attribution._layouts import (
     COLUMNS,
     FREQUENCIES,
@@ -33,6 +33,7 @@ class NodeOutput(NamedTuple):
     output_nr: int
     shape: tuple[int, ...]
     known_inputs: list[KnownInput]
+    node_to_ask: Node | None = None  # whose backward tells where the inputs were put, if only that does
 
     @property
     def input_layout(self) -> Layout:
@@ -65,7 +66,7 @@ def transpose_axes(output: NodeOutput) -> Layout:
     return output.input_layout.swap(output.axis_number("dim0"), output.axis_number("dim1"))
 
 
-def reverse_axes(output: NodeOutput) -> Layout:
+def transpose_matrix(output: NodeOutput) -> Layout:
     """The transpose of a matrix."""
     return output.input_layout.permute([*range(len(output.shape))][::-1])
 

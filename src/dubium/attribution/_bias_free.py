@@ -17,8 +17,8 @@ HOMOGENEOUS_LAYERS = (
 )
 """Layers without a bias."""
 
-ELEMENTWISE_LAYERS = frozenset([nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Dropout, nn.Dropout2d])
-"""Those of them that keep the shape, and give each number from the one in its place."""
+UNHOOKED_LAYERS = frozenset([nn.ReLU, nn.LeakyReLU, nn.Identity, nn.Dropout, nn.Dropout2d])
+"""Those of them that call one function without a bias: recording need not pause for it, and they have no hook."""
 
 HOMOGENEOUS_FUNCTIONS = frozenset(
     (

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dubium.attribution._autograd.nodes import disable_torch_function
-from dubium.attribution._bias_free import ELEMENTWISE_LAYERS
+from dubium.attribution._bias_free import UNHOOKED_LAYERS
 from dubium.attribution._biases import RecordedBiases, first_argument
 from dubium.attribution._closed_forms import ClosedForm, is_nonzero
 from dubium.attribution._implicit import ImplicitBiases
@@ -27,7 +27,7 @@ class LayerRecorder(Protocol):
     """
 
     @property
-    def has_before(self) -> bool:
+    def needs_before(self) -> bool:
         """Whether `before` does anything."""
         ...
 
@@ -35,8 +35,8 @@ class LayerRecorder(Protocol):
     def after(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any: ...
 
 
-class ConstantLayerRecorder:
-    """Of layers whose bias is known while their parameters are constants: if they are not, forward mode finds it.
+class KnownBiasRecorder:
+    """Records a known bias. If the layer's parameters depend on the image, forward mode finds the bias instead.
 
     Args:
         record: given (layer, input, output); None if there is no bias.
@@ -50,11 +50,11 @@ class ConstantLayerRecorder:
         *,
         works_in_place: bool = False,
     ) -> None:
-        self.implicit, self.record, self.has_before = implicit, record, works_in_place
+        self.implicit, self.record, self.needs_before = implicit, record, works_in_place
         self.overwritten_input: Tensor | None = None
 
     def before(self, _layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if self.has_before:
+        if self.needs_before:
             self.overwritten_input = first_argument(args, kwargs).detach().clone()
 
     def after(self, layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
@@ -63,7 +63,7 @@ class ConstantLayerRecorder:
         if has_dependent_parameters(layer):
             self.implicit.before(layer, args, kwargs)
             return self.implicit.after(layer, args, kwargs, out)
-        if self.record is not None and torch.is_grad_enabled():  # it is not in a pass that is made for a check
+        if self.record is not None and torch.is_grad_enabled():  # not in a pass that is made for a check
             x_before, self.overwritten_input = self.overwritten_input, None
             with disable_torch_function():
                 self.record(layer, first_argument(args, kwargs) if x_before is None else x_before, out)
@@ -79,7 +79,7 @@ def record_biases(network: nn.Module, *, only_spatial: bool) -> Iterator[Recorde
     """
     recorded = RecordedBiases(only_spatial)
     layers, computes_outside_layers = innermost_layers(network)
-    operations = OperationRecorder(recorded.is_wanted, recorded.add) if computes_outside_layers else None
+    operations = OperationRecorder(recorded.needs_bias_of, recorded.add) if computes_outside_layers else None
     recorders = choose_recorders(layers, recorded, records_operations=operations is not None)
     with hook_layers(recorders, operations), nullcontext() if operations is None else operations.recording():
         yield recorded
@@ -88,25 +88,25 @@ def record_biases(network: nn.Module, *, only_spatial: bool) -> Iterator[Recorde
 def choose_recorders(
     layers: Mapping[nn.Module, bool], recorded: RecordedBiases, *, records_operations: bool
 ) -> dict[nn.Module, LayerRecorder]:
-    """The recorder of each layer; a layer without a bias needs one only if operations inside of it would be recorded.
+    """The recorder of each layer. A layer without a bias has one only to pause the recording of operations inside.
 
     Args:
         layers: with whether their bias is implicit.
     """
     implicit, recorders = ImplicitBiases(recorded), dict[nn.Module, LayerRecorder]()
-    known, without_bias = ConstantLayerRecorder(implicit, recorded.add_layer), ConstantLayerRecorder(implicit, None)
+    from_parameters, no_bias = KnownBiasRecorder(implicit, recorded.add_layer), KnownBiasRecorder(implicit, None)
     for layer, has_implicit_bias in layers.items():
         closed_form = closed_form_of(layer) if has_implicit_bias else None
         if closed_form is not None:
             works_in_place = bool(getattr(layer, "inplace", False))
             record = record_closed_form(recorded, closed_form, in_place=works_in_place)
-            recorders[layer] = ConstantLayerRecorder(implicit, record, works_in_place=works_in_place)
+            recorders[layer] = KnownBiasRecorder(implicit, record, works_in_place=works_in_place)
         elif has_implicit_bias:
             recorders[layer] = implicit
-        elif isinstance(layer, (_BatchNorm, Normalise)) or getattr(layer, "bias", None) is not None:
-            recorders[layer] = known
-        elif records_operations and type(layer) not in ELEMENTWISE_LAYERS:
-            recorders[layer] = without_bias
+        elif isinstance(layer, (_BatchNorm, Normalise)) or isinstance(getattr(layer, "bias", None), Tensor):
+            recorders[layer] = from_parameters
+        elif records_operations and type(layer) not in UNHOOKED_LAYERS:
+            recorders[layer] = no_bias
     return recorders
 
 
@@ -116,7 +116,7 @@ def record_closed_form(
     """A function that records the implicit bias of a layer by its closed form."""
 
     def record(_layer: nn.Module, x: Tensor, out: Tensor) -> None:
-        if out.requires_grad and recorded.is_wanted(out):
+        if out.requires_grad and recorded.needs_bias_of(out):
             bias = closed_form(out.detach(), x.detach())
             if bias is not None and is_nonzero(bias):
                 recorded.add(out, bias, in_place=in_place)
@@ -130,7 +130,7 @@ def hook_layers(recorders: Mapping[nn.Module, LayerRecorder], operations: Operat
 
     A user's hooks run outside of ours, so that their operations are recorded by themselves.
     """
-    thread = get_ident()
+    thread, running = get_ident(), list[nn.Module]()  # layers that run, one in another: only the outermost counts
 
     def is_ours(layer: nn.Module) -> bool:
         """Whether it is this layer, in this thread: a user's forward may deepcopy a layer, and the copy has its hooks,
@@ -140,27 +140,30 @@ def hook_layers(recorders: Mapping[nn.Module, LayerRecorder], operations: Operat
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not is_ours(layer):
             return None
+        running.append(layer)
         if operations is not None:
             operations.pause()
-        return recorders[layer].before(layer, args, kwargs)
+        return recorders[layer].before(layer, args, kwargs) if len(running) == 1 else None
 
     def after(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         """Also called after an error inside of the layer, without an output."""
         if not is_ours(layer):
             return None
+        if running and running[-1] is layer:  # not of a layer that has no hook before it
+            running.pop()
         try:
-            return recorders[layer].after(layer, args, kwargs, out)
+            return None if running else recorders[layer].after(layer, args, kwargs, out)
         finally:
             if operations is not None:
                 operations.resume()
 
-    watches = operations is not None
     handles = []
     try:
         for layer, recorder in recorders.items():
-            if watches or recorder.has_before:
+            hooks_before = operations is not None or recorder.needs_before
+            if hooks_before:
                 handles.append(layer.register_forward_pre_hook(before, with_kwargs=True))
-            handles.append(layer.register_forward_hook(after, prepend=True, with_kwargs=True, always_call=watches))
+            handles.append(layer.register_forward_hook(after, prepend=True, with_kwargs=True, always_call=hooks_before))
         yield
     finally:
         for handle in handles:
@@ -168,8 +171,7 @@ def hook_layers(recorders: Mapping[nn.Module, LayerRecorder], operations: Operat
 
 
 def has_dependent_parameters(layer: nn.Module) -> bool:
-    """Whether a parameter depends on the image, as those that `torch.func.functional_call` puts in may, or one that was
-    deleted and is computed."""
+    """Whether a parameter depends on the image: put in by `torch.func.functional_call`, or computed by a hook."""
     attributes = vars(layer)
     values = [*layer._parameters.values(), attributes.get("weight"), attributes.get("bias")]
-    return not all(value is None or value.is_leaf for value in values)
+    return any(isinstance(value, Tensor) and not value.is_leaf for value in values)

@@ -15,7 +15,7 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from dubium.attribution._autograd.graph import graph_nodes, is_copy, leads_around
+from dubium.attribution._autograd.graph import bypasses, graph_nodes, is_copy
 from dubium.attribution._autograd.nodes import whole_tensor
 from dubium.attribution._layouts import Layout
 from dubium.attribution._places import Place, find_place
@@ -39,8 +39,8 @@ class RecordedBias(NamedTuple):
     edge: GradientEdge
     shape: torch.Size  # of that tensor
     value: Tensor
-    axis: int  # of the channels, if the bias has one number for each: the second or the last
-    place_edge: GradientEdge  # whose layout places the bias: `edge`, unless that is a leaf that we added
+    channel_axis: int  # if the bias has one number for each channel: the second or the last
+    layout_edge: GradientEdge  # whose layout places the bias: `edge`, unless that is a leaf that we added
 
 
 class NormaliseCall(NamedTuple):
@@ -63,8 +63,8 @@ class RecordedBiases:
     entries: list[RecordedBias] = field(default_factory=list)
     normalise_calls: list[NormaliseCall] = field(default_factory=list)
 
-    def is_wanted(self, out: Tensor) -> bool:
-        """Whether the bias of such an output is of any use: frequencies, for one, have no place."""
+    def needs_bias_of(self, out: Tensor) -> bool:
+        """Whether the bias of such an output is of any use: with `only_spatial`, frequencies have none."""
         return not self.only_spatial or (out.ndim > 1 and not out.is_complex())
 
     def add(
@@ -86,10 +86,10 @@ class RecordedBiases:
         if in_place:
             whole, bias = bias_of_whole(tensor, bias)
             tensor, layout_from = whole, None if layout_from is tensor else layout_from
-        if tensor.requires_grad and self.is_wanted(tensor):
+        if tensor.requires_grad and self.needs_bias_of(tensor):
             edge = get_gradient_edge(tensor)
-            place_edge = edge if layout_from is None else get_gradient_edge(layout_from)
-            self.entries.append(RecordedBias(edge, tensor.shape, bias, -1 if on_last_axis else 1, place_edge))
+            layout_edge = edge if layout_from is None else get_gradient_edge(layout_from)
+            self.entries.append(RecordedBias(edge, tensor.shape, bias, -1 if on_last_axis else 1, layout_edge))
 
     def add_layer(self, layer: nn.Module, x: Tensor, out: Tensor) -> None:
         """Record the bias of a convolution, a dense layer or a BatchNorm, given input and output; of a `Normalise`
@@ -136,7 +136,7 @@ def begin_with_normalise(calls: Sequence[NormaliseCall], leaf: Images, output: A
         first.is_like(call.layer) and is_copy(call.input_edge, leaf) for call in calls
     ):
         return False
-    return not leads_around(output, leaf, [call.output_edge for call in calls])
+    return not bypasses(output, leaf, [call.output_edge for call in calls])
 
 
 def place_bias(entry: RecordedBias, layout: Layout | None, image_count: int) -> Bias:
@@ -144,11 +144,11 @@ def place_bias(entry: RecordedBias, layout: Layout | None, image_count: int) -> 
     value, is_full_size = entry.value, entry.value.shape == entry.shape
     place = None if layout is None or value.is_complex() else find_place(layout, image_count)
     axis_count = len(entry.shape)
-    if place is not None and not is_full_size and not place.has_channels_on(entry.axis % axis_count):
+    if place is not None and not is_full_size and not place.has_channels_on(entry.channel_axis % axis_count):
         own_shape = [1] * axis_count  # a number for each row, column, token or head
-        own_shape[entry.axis] = len(value)
+        own_shape[entry.channel_axis] = len(value)
         value, is_full_size = value.view(own_shape).expand(entry.shape), True
-    return Bias(value, entry.axis, place, is_full_size)
+    return Bias(value, entry.channel_axis, place, is_full_size)
 
 
 def bias_of_whole(part: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:

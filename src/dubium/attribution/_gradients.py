@@ -1,7 +1,7 @@
 """Gradients of all targets at once: the way back through the graph of a forward pass.
 
 The graph is walked node by node. Nodes that take the time have rules of ours. All others are autograd's own, with all
-targets in the batch by `torch.func.vmap`, or one target at a time where a node cannot be batched: slower, never wrong.
+targets in the batch by `torch.func.vmap`, or one target at a time where a node cannot be batched.
 """
 
 import math
@@ -103,7 +103,8 @@ class Backward:
     its `reductions` function while it is at hand, so that none has to be kept.
 
     Args:
-        output, wanted: of the first network; in the other graphs, nodes have the same numbers.
+        output, wanted: of the first network; in the other graphs, nodes have the same indices.
+        graphs: of each network, from its output to the wanted edges.
     """
 
     @torch.no_grad()
@@ -116,20 +117,22 @@ class Backward:
     ) -> None:
         first = graphs[0]
         self.output, self.wanted, self.reductions = first.find_output(get_gradient_edge(output)), wanted, reductions
-        self.wanted_at: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by node: which edge, of which output
-        for index, edge in enumerate(wanted):
+        self.wanted_at: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by node: which edge, at which output
+        for number, edge in enumerate(wanted):
             if (found := first.find_output(edge)) is not None:
-                self.wanted_at[found[0]].append((index, found[1]))
-        for number, node in enumerate(first.nodes):
-            node.has_one_use = node.use_count == 1 and number not in self.wanted_at
+                self.wanted_at[found.node].append((number, found.output))
+        for graph in graphs:
+            for index, node in enumerate(graph.nodes):
+                node.may_be_fused = node.use_count == 1 and index not in self.wanted_at
+                node.is_absorbed, node.may_overwrite, node.absorbed_batch_norm = False, False, None
         self.steps: list[tuple[int, Sequence[BackwardNode], list[OutputInfo], GradientRule | None]] = []
-        for number in reversed(range(len(first.nodes))):
-            nodes = [graph.nodes[number] for graph in graphs]
+        for index in reversed(range(len(first.nodes))):
+            nodes = [graph.nodes[index] for graph in graphs]
             node = nodes[0]
             has_rule = bool(node.inputs) and node.is_readable and node.name in GRADIENT_RULES
             rule = GRADIENT_RULES[node.name](nodes) if has_rule else None
             infos = [by.outputs[each.output_nr] for by, each in zip(node.producers, node.inputs, strict=True)]
-            self.steps.append((number, nodes, infos, rule))
+            self.steps.append((index, nodes, infos, rule))
         self.all_have_rules = all(rule is not None for _, nodes, _, rule in self.steps if nodes[0].inputs)
         self.largest_output = max((math.prod(info.shape) for node in first.nodes for info in node.outputs), default=1)
 
@@ -139,28 +142,28 @@ class Backward:
         gradients_by_node: dict[int, Gradients] = defaultdict(dict)
         reduced: dict[int, Tensor] = {}
         if self.output is not None:
-            gradients_by_node[self.output[0]][self.output[1]] = cotangents
+            gradients_by_node[self.output.node][self.output.output] = cotangents
         with nullcontext() if self.all_have_rules else silence_fallback_warnings():
-            for number, nodes, input_infos, rule in self.steps:
-                gradients, inputs = gradients_by_node.pop(number), nodes[0].inputs
-                for index, output_nr in self.wanted_at.get(number, ()):
+            for index, nodes, input_infos, rule in self.steps:
+                gradients, inputs = gradients_by_node.pop(index), nodes[0].inputs
+                for number, output_nr in self.wanted_at.get(index, ()):
                     if output_nr in gradients:
-                        reduced[index] = self.reductions[index](gradients[output_nr])
+                        reduced[number] = self.reductions[number](gradients[output_nr])
                 if not inputs:
                     continue
                 at_inputs = node_gradients(nodes, input_infos, gradients) if rule is None else rule(gradients[0])
-                for (_, producer_nr, output_nr), info, gradient in zip(inputs, input_infos, at_inputs, strict=True):
-                    at_outputs = gradients_by_node[producer_nr]
+                for (_, producer, output_nr), info, gradient in zip(inputs, input_infos, at_inputs, strict=True):
+                    at_outputs = gradients_by_node[producer]
                     if gradient.shape[2:] != info.shape:  # the node had broadcast its input
                         gradient = sum_to_shape(gradient, info.shape)
                     gradient = gradient.real if gradient.is_complex() and not info.dtype.is_complex else gradient
                     gradient = gradient.to(info.dtype)
                     is_first = output_nr not in at_outputs
                     at_outputs[output_nr] = gradient if is_first else at_outputs[output_nr] + gradient
-        for index, edge in enumerate(self.wanted):
-            if index not in reduced:  # no way leads there
-                reduced[index] = self.reductions[index](zeros_at(edge, *cotangents.shape[:2]))
-        return [reduced[index] for index in range(len(self.wanted))]
+        for number, edge in enumerate(self.wanted):
+            if number not in reduced:  # no way leads there
+                reduced[number] = self.reductions[number](zeros_at(edge, *cotangents.shape[:2]))
+        return [reduced[number] for number in range(len(self.wanted))]
 
 
 def sum_to_shape(gradient: Tensor, shape: tuple[int, ...]) -> Tensor:

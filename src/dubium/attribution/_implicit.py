@@ -102,15 +102,15 @@ def is_continuous(value: Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
 
 
-PLAIN = (str, int, float)
-"""Values that hold no tensor: they are many, and looking further takes time."""
+TENSORLESS = (str, int, float)
+"""Types of values that hold no tensor: they are many, and looking further takes time."""
 
 
 def flatten_tensors(value: Any) -> list[Tensor]:
     """The tensors in nested lists, tuples, dicts and dataclasses, in order."""
     if isinstance(value, Tensor):
         return [value]
-    if value is None or isinstance(value, PLAIN):
+    if value is None or isinstance(value, TENSORLESS):
         return []
     if isinstance(value, dict):
         items: Any = value.values()
@@ -131,7 +131,7 @@ def map_tensors(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     """The same nesting, with what a function makes of each tensor instead of it."""
     if isinstance(value, Tensor):
         return change(value)
-    if value is None or isinstance(value, PLAIN):
+    if value is None or isinstance(value, TENSORLESS):
         return value
     if isinstance(value, list | tuple):
         items = [map_tensors(item, change) for item in value]
@@ -245,7 +245,7 @@ class ImplicitBiases:
     What a layer keeps counts too: tensors that depend on the image are inputs before a call, and outputs after it.
     """
 
-    has_before: ClassVar[bool] = True
+    needs_before: ClassVar[bool] = True
     recorded: "RecordedBiases"
     pending: dict[nn.Module, list[Tensor | None] | InputOutputTerms] = field(default_factory=dict)  # layers that run
 

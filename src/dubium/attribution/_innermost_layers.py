@@ -1,7 +1,8 @@
 """The modules of a network that count as one function each, and what is known of it."""
 
+from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -19,24 +20,27 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
     """The modules that count as one function each, with whether their bias is implicit, and whether a forward pass may
     compute anything outside of them.
 
-    They are linear layers and BatchNorm of torch.nn, and modules without children, in order. A bias that is not
-    implicit is a parameter, follows from parameters, or is zero. The network, or the one in a wrapper, is a layer
-    only if its class is torch.nn's; otherwise its forward is watched operation by operation. What is inside a
-    convolution (a weight's parametrization) is no layer. A Sequential computes nothing between its layers.
+    - Linear layers and BatchNorm of torch.nn are layers. What is inside them (a weight's parametrization) is none.
+    - Modules without children are layers, of any class.
+    - The network itself, or the one in a wrapper, is a layer only if its class is torch.nn's; otherwise its forward is
+      recorded operation by operation.
+    - A Sequential computes nothing between its layers.
     """
     layers: dict[nn.Module, bool] = {}
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
-    computes_outside_layers, waiting, seen, unwrapped_networks = False, [network], {network}, {network}
+    computes_outside_layers, waiting, seen, whole_networks = False, [network], {network}, {network}
     while waiting:
         module = waiting.pop()
-        if module in unwrapped_networks:
-            unwrapped_networks.update(inner_networks(module))
-        known = known_function(module)
-        children = [] if known.has_parameter_bias else [each for each in module._modules.values() if each is not None]
-        if not children and (module not in unwrapped_networks or known.base is not None):
-            layers[module] = known.has_implicit_bias
+        if module in whole_networks:
+            whole_networks.update(inner_networks(module))
+        facts = layer_facts(module)
+        children = (
+            [] if facts.may_have_parameter_bias else [each for each in module._modules.values() if each is not None]
+        )
+        if not children and (module not in whole_networks or facts.torch_class is not None):
+            layers[module] = facts.has_implicit_bias
         else:
-            computes_outside_layers = computes_outside_layers or known.base is not nn.Sequential
+            computes_outside_layers = computes_outside_layers or facts.torch_class is not nn.Sequential
         if module._forward_hooks or module._forward_pre_hooks:  # a user's
             computes_outside_layers = True
         fresh = [child for child in children if child not in seen]
@@ -55,40 +59,42 @@ def inner_networks(wrapper: nn.Module) -> list[nn.Module]:
     return children if any(parameter.ndim > 1 for parameter in children[0].parameters()) else []
 
 
-class KnownFunction(NamedTuple):
+class LayerFacts(NamedTuple):
     """What is known of the function that a module computes."""
 
-    base: type[nn.Module] | None = None  # the class of torch.nn that computes the same
-    has_parameter_bias: bool = False
+    torch_class: type[nn.Module] | None = None  # of torch.nn, which computes the same; None if there is none
+    may_have_parameter_bias: bool = False
     has_implicit_bias: bool = True
 
 
-UNKNOWN_FUNCTION = KnownFunction()
+NOTHING_KNOWN = LayerFacts()
 
 
-def known_function(module: nn.Module) -> KnownFunction:
+def layer_facts(module: nn.Module) -> LayerFacts:
     """What is known of a module's function: nothing if a forward was put into it, which is not that of its class."""
     if "forward" in vars(module):
-        return UNKNOWN_FUNCTION
-    return known_function_of_class(type(module))  # type: ignore[arg-type]  # mypy does not see that classes are hashable
+        return NOTHING_KNOWN
+    return class_facts(type(module), type(module).forward)  # type: ignore[arg-type]
 
 
 @cache
-def known_function_of_class(layer: type[nn.Module]) -> KnownFunction:
-    """That of the class of torch.nn whose forward a class has, its own or inherited."""
+def class_facts(layer: type[nn.Module], forward: Callable[..., Any]) -> LayerFacts:
+    """What is known of a class with this forward: what is known of the class of torch.nn whose forward it is."""
     if layer in (Normalise, FixedDropout):  # the latter has another mask at each call
-        return KnownFunction(has_implicit_bias=False)
+        return LayerFacts(has_implicit_bias=False)
     for base in layer.__mro__:
         if issubclass(base, nn.Module) and base.__module__.startswith("torch.nn.modules"):
-            functions = ("forward", "_conv_forward")  # what a convolution's forward calls
-            if not all(getattr(layer, name, None) is getattr(base, name, None) for name in functions):
+            called = "_conv_forward"  # what a convolution's forward calls
+            if forward is not base.forward or getattr(layer, called, None) is not getattr(base, called, None):
                 break
-            has_implicit_bias = not issubclass(base, (*PARAMETER_BIAS_LAYERS, *HOMOGENEOUS_LAYERS))
-            return KnownFunction(base, issubclass(base, PARAMETER_BIAS_LAYERS), has_implicit_bias)
-    return UNKNOWN_FUNCTION
+            may_have_parameter_bias = issubclass(base, PARAMETER_BIAS_LAYERS)
+            return LayerFacts(
+                base, may_have_parameter_bias, not issubclass(base, (*PARAMETER_BIAS_LAYERS, *HOMOGENEOUS_LAYERS))
+            )
+    return NOTHING_KNOWN
 
 
 def closed_form_of(layer: nn.Module) -> ClosedForm | None:
     """The implicit bias as a function of output and input; None if it is not known."""
-    base = known_function(layer).base
+    base = layer_facts(layer).torch_class
     return None if base is None else layer_closed_form(base, layer)

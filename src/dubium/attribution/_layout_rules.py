@@ -10,8 +10,8 @@ from functools import lru_cache
 from torch import Tensor
 from torch.autograd.graph import get_gradient_edge
 
-from dubium.attribution._autograd.graph import Graph, Operation
-from dubium.attribution._autograd.nodes import AXIS_ARGUMENTS
+from dubium.attribution._autograd.graph import Graph, Operation, OutputIndex
+from dubium.attribution._autograd.nodes import AXES_ASKED_OF_BACKWARD, AXIS_ARGUMENTS, Node
 from dubium.attribution._axis_joins import (
     assign_part,
     choose_indices,
@@ -34,13 +34,13 @@ from dubium.attribution._axis_moves import (
     repeat_axes,
     reshape_axes,
     restride_axes,
-    reverse_axes,
     roll_axes,
     rotate_axes,
     slice_axis,
     split_axis,
     transform_axes,
     transpose_axes,
+    transpose_matrix,
     unfold_axis,
 )
 from dubium.attribution._layouts import (
@@ -54,8 +54,8 @@ from dubium.attribution._layouts import (
     unplaced_axis,
 )
 
-LayoutsByOutput = Mapping[tuple[int, int], Layout]
-"""The layout of each output of each node of a graph, by the numbers of both, where it is known."""
+LayoutsByOutput = Mapping[OutputIndex, Layout]
+"""The layout of each output of a graph's nodes, where it is known."""
 
 RESIZING = ("Pool", "Unpool", "Upsample", "PixelShuffle", "PixelUnshuffle")
 """Words in the names of operations that make rows and columns more or fewer."""
@@ -69,27 +69,39 @@ def follow_layouts(graph: Graph, leaf: Tensor) -> LayoutsByOutput:
     operations, images = graph.operations, graph.find_output(get_gradient_edge(leaf))
     if images is None:  # nothing depends on them
         return {}
-    is_told_by_nodes = all(operation.runnable_node is None for operation in operations)
-    return (remembered_layouts if is_told_by_nodes else apply_rules)(operations, images)
+    nodes_to_ask = {
+        index: graph.nodes[index].autograd_node
+        for index, operation in enumerate(operations)
+        if operation.name in AXES_ASKED_OF_BACKWARD
+    }
+    return apply_rules(operations, images, nodes_to_ask) if nodes_to_ask else remembered_layouts(operations, images)
 
 
-def apply_rules(operations: Sequence[Operation], images: tuple[int, int]) -> LayoutsByOutput:
-    """The layout of each output of each node; `images` says which output of which node the images are."""
-    layouts = {images: image_layout(operations[images[0]].output_shapes[images[1]])}
-    for number, operation in enumerate(operations):
+def apply_rules(
+    operations: Sequence[Operation], images: OutputIndex, nodes_to_ask: Mapping[int, Node] | None = None
+) -> LayoutsByOutput:
+    """The layout of each output of each node.
+
+    Args:
+        images: which of them the images are.
+        nodes_to_ask: autograd's nodes of operations in `AXES_ASKED_OF_BACKWARD`, by their indices.
+    """
+    layouts = {images: image_layout(operations[images.node].output_shapes[images.output])}
+    for index, operation in enumerate(operations):
         known_inputs = [
-            KnownInput(input_nr, layout, operations[producer_nr].output_shapes[output_nr])
-            for input_nr, producer_nr, output_nr in operation.inputs
-            if (layout := layouts.get((producer_nr, output_nr))) is not None
+            KnownInput(input_nr, layout, operations[producer].output_shapes[output_nr])
+            for input_nr, producer, output_nr in operation.inputs
+            if (layout := layouts.get(OutputIndex(producer, output_nr))) is not None
         ]
         if not known_inputs or operation.axis_arguments is None:
             continue
         arguments = dict(zip(AXIS_ARGUMENTS.get(operation.name, ()), operation.axis_arguments, strict=True))
         rule = keep_same_shape if operation.is_python else LAYOUT_RULES.get(operation.name, follow_sizes)
+        node_to_ask = (nodes_to_ask or {}).get(index)
         for output_nr, shape in enumerate(operation.output_shapes):
-            layout = rule(NodeOutput(operation, arguments, output_nr, shape, known_inputs))
+            layout = rule(NodeOutput(operation, arguments, output_nr, shape, known_inputs, node_to_ask))
             if layout is not None and layout.axes:
-                layouts[number, output_nr] = layout
+                layouts[OutputIndex(index, output_nr)] = layout
     return layouts
 
 
@@ -210,7 +222,7 @@ LAYOUT_RULES: dict[str, LayoutRule] = {
         reshape_axes: "View UnsafeView ReshapeAlias Squeeze Unsqueeze",
         permute_axes: "Permute",
         transpose_axes: "Transpose",
-        reverse_axes: "T",
+        transpose_matrix: "T",
         restride_axes: "AsStrided",
         flip_axes: "Flip",
         rotate_axes: "Rot90",

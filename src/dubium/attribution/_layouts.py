@@ -6,10 +6,10 @@ have rows and columns on one axis; rows that are cut into windows have a coarse 
 
 import math
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
-IMAGES, ROWS, COLUMNS, UNPLACED = "images", "rows", "columns", "nothing that has a place"
+IMAGES, ROWS, COLUMNS, UNPLACED = "images", "rows", "columns", "no place"
 TOKENS = "tokens, some of which have no place"
 FREQUENCIES = {ROWS: "frequencies of rows", COLUMNS: "frequencies of columns"}
 
@@ -181,7 +181,7 @@ def token_axis(token_parts: Axis, skipped: int, size: int) -> Axis:
     return (Part(TOKENS, size, skipped=skipped, token_parts=token_parts),)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def reshape_layout(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
     """The layout of a reshaped feature: parts are distributed over the new axes, and cut where an axis ends.
 

@@ -36,14 +36,14 @@ class OperationRecorder(TorchFunctionMode):
     """Within it, a forward pass calls `record(tensor, bias)` for each operation that has a bias.
 
     Args:
-        wanted: whether the bias of such an output is of any use; if not, it is not computed.
+        needs_bias_of: whether the bias of such an output is of any use; if not, it is not computed.
         record: takes a tensor of the graph, the bias that acts there, `layout_from`, another tensor whose place in the
             image the bias has, and `in_place`, whether the tensor was overwritten.
     """
 
-    def __init__(self, wanted: Callable[[Tensor], bool], record: Callable[..., None]) -> None:
+    def __init__(self, needs_bias_of: Callable[[Tensor], bool], record: Callable[..., None]) -> None:
         super().__init__()
-        self.wanted, self.record = wanted, record
+        self.needs_bias_of, self.record = needs_bias_of, record
         self.depth: int | None = None  # how many layers are being executed, one in another; None if not recording
         self.is_off = False  # whether it is taken off the stack of modes meanwhile
 
@@ -98,7 +98,7 @@ class OperationRecorder(TorchFunctionMode):
         out = function(*args, **kwargs)
         out = out if in_place else separate_outputs(out)
         result = args[0] if out is None else out  # `x[i] = y` gives nothing, and changes its first input
-        if not any(value.requires_grad and self.wanted(value) for value in flatten_tensors(result)):
+        if not any(value.requires_grad and self.needs_bias_of(value) for value in flatten_tensors(result)):
             return out
         is_of_first = len(dependent) == 1 and len(args) > 0 and args[0] is dependent[0]
         closed_form = FUNCTION_FORMS.get(function) if is_of_first else None
@@ -117,7 +117,7 @@ class OperationRecorder(TorchFunctionMode):
         except NoForwardModeError:
             return out if in_place else self.record_both_ends(call, dependent)
         for value, bias in zip(flatten_tensors(result), biases, strict=True):
-            if bias is not None and value.requires_grad and self.wanted(value):
+            if bias is not None and value.requires_grad and self.needs_bias_of(value):
                 self.record(value, bias, in_place=in_place)
         return out
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from jaxtyping import Float
@@ -54,7 +54,7 @@ class Place(NamedTuple):
         return maps.roll(self.rolls, (2, 3)) if any(self.rolls) else maps
 
 
-@cache
+@lru_cache(maxsize=1024)
 def find_place(layout: Layout, image_count: int) -> Place | None:
     """How a feature is laid out as maps; None if it does not run along all images, rows and columns.
 
@@ -71,7 +71,7 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
     images, rows, columns = [[placed_parts[number] for number in numbers] for numbers in order]
     if math.prod([part.size for part in images]) != image_count or not (rows and columns):
         return None
-    if not all(span_feature(each) for each in (images, rows, columns) if each):
+    if not all(cover_all_lines(each) for each in (images, rows, columns) if each):
         return None
     if not all(
         part.first_line < part.image_lines and part.first_line + part.feature_extent > 0 for part in rows + columns
@@ -95,7 +95,7 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
     )
 
 
-def span_feature(parts: Sequence[Part]) -> bool:
+def cover_all_lines(parts: Sequence[Part]) -> bool:
     """Whether parts, the coarsest first, cover all lines of the feature, so that no part between them is missing.
 
     Finer ones may have been pooled away.

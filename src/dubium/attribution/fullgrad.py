@@ -4,13 +4,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
-from dubium.attribution._autograd.graph import Graph, count_graph_numbers
+from dubium.attribution._autograd.graph import Graph, count_graph_elements
 from dubium.attribution._autograd.nodes import MissingAttributeError
 from dubium.attribution._bias_hooks import record_biases
 from dubium.attribution._biases import Bias, RecordedBias, place_bias
@@ -75,42 +76,52 @@ class FullGradPass:
         only_spatial: whether biases without a place in the image are left out.
     """
 
-    graph: Graph | None = None  # None where torch does not show it
-    network_splits_batch: bool = False  # whether some feature has a place in a pass of one image, and not in this one
+    needs_single_images: bool = False  # some feature's place is lost in a batch, and would not be with one image
 
     def __init__(self, network: nn.Module, x: Images, *, only_spatial: bool = True) -> None:
         with record_biases(network, only_spatial=only_spatial) as recorded:
             self.leaf, self.output = forward_with_graph(network, x)
         entries = recorded.all_entries(self.leaf, self.output)
+        self.graph = list_graph(self.output, entries)
+        layouts = guess_layouts(entries, len(x)) if self.graph is None else layouts_at(entries, self.graph, self.leaf)
         self.edges, self.biases = list[GradientEdge](), list[Bias]()
-        for entry, layout in zip(entries, self._follow_layouts(entries), strict=True):
+        for entry, layout in zip(entries, layouts, strict=True):
             bias = place_bias(entry, layout, len(x))
             if layout is not None and bias.place is None and len(x) > 1:
-                self.network_splits_batch |= find_place(layout, 1) is not None
+                self.needs_single_images |= find_place(layout, 1) is not None
             if bias.place is not None or not only_spatial:
                 self.edges.append(entry.edge)
                 self.biases.append(bias)
 
-    def structure(self) -> tuple[object, ...]:
+    def walk_key(self) -> tuple[object, ...]:
         """What is equal in passes that can be walked together: operations, and shapes and places of the biases."""
         biases = [(bias.value.shape, bias.channel_axis, bias.place) for bias in self.biases]
         if self.graph is None:
             return tuple(biases)
         return self.graph.operations, *[self.graph.find_output(edge) for edge in self.edges], *biases
 
-    def _follow_layouts(self, entries: Sequence[RecordedBias]) -> list[Layout | None]:
-        """The layout of the feature at which each bias acts, where it is known; the first is that of the images."""
-        images, place_edges = image_layout(self.leaf.shape), [entry.place_edge for entry in entries[1:]]
-        is_tensor = isinstance(self.output, Tensor) and self.output.requires_grad
-        roots = [get_gradient_edge(self.output)] if is_tensor else place_edges
-        try:
-            self.graph = Graph(roots, {edge.node for entry in entries for edge in (entry.edge, entry.place_edge)})
-        except MissingAttributeError:  # what looks like a feature map is one
-            shapes = [entry.shape if len(entry.shape) == 4 else () for entry in entries[1:]]
-            return [images, *[image_layout(s) if s and s[0] == len(self.leaf) else None for s in shapes]]
-        layouts = follow_layouts(self.graph, self.leaf)
-        found = [self.graph.find_output(edge) for edge in place_edges]
-        return [images, *[None if output is None else layouts.get(output) for output in found]]
+
+def list_graph(output: Any, entries: Sequence[RecordedBias]) -> Graph | None:
+    """The graph from the output of a network to its biases; None where torch does not show it."""
+    is_tensor = isinstance(output, Tensor) and output.requires_grad
+    outputs = [get_gradient_edge(output)] if is_tensor else [entry.layout_edge for entry in entries]
+    try:
+        return Graph(outputs, {edge.node for entry in entries for edge in (entry.edge, entry.layout_edge)})
+    except MissingAttributeError:
+        return None
+
+
+def layouts_at(entries: Sequence[RecordedBias], graph: Graph, leaf: Images) -> list[Layout | None]:
+    """The layout of the feature at which each bias acts, where it is known; the first is the input."""
+    layouts = follow_layouts(graph, leaf)
+    outputs = [graph.find_output(entry.layout_edge) for entry in entries[1:]]
+    return [image_layout(leaf.shape), *[None if output is None else layouts.get(output) for output in outputs]]
+
+
+def guess_layouts(entries: Sequence[RecordedBias], image_count: int) -> list[Layout | None]:
+    """Without a graph, every feature (B, C, h, w) counts as a feature map."""
+    shapes = [entry.shape for entry in entries]
+    return [image_layout(shape) if len(shape) == 4 and shape[0] == image_count else None for shape in shapes]
 
 
 def fullgrad_passes(network: nn.Module, x: Images, size: int) -> Iterator[tuple[slice, FullGradPass]]:
@@ -119,7 +130,7 @@ def fullgrad_passes(network: nn.Module, x: Images, size: int) -> Iterator[tuple[
     while start < count:
         image_slice = slice(start, min(count, start + size))
         forward_pass = FullGradPass(network, x[image_slice])
-        if forward_pass.network_splits_batch and size > 1:
+        if forward_pass.needs_single_images and size > 1:
             size = 1
         else:
             yield image_slice, forward_pass
@@ -195,7 +206,7 @@ class FullGradRelevance:
 def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPasses]:
     """Forward passes that serve for logits and relevance both: of as many networks as fit into the memory.
 
-    What they take is counted in their graphs, unless the images are so few and small that all networks' fit.
+    Their memory is counted from their graphs. For few, small images it is not counted: all fit.
     """
     room, passes_by_network = memory // KEPT_DIVISOR, list[NetworkPasses]()
     is_counted, costs = not fits_unmeasured(len(networks), x, memory), dict[tuple[object, ...], Cost]()
@@ -204,8 +215,8 @@ def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPass
             break
         passes = [*fullgrad_passes(network, x, images_per_pass(network, x, None, memory, costs))]
         try:
-            numbers = sum([count_graph_numbers(each.output) for _, each in passes]) if is_counted else 0
-        except MissingAttributeError:
+            numbers = sum([count_graph_elements(each.output) for _, each in passes]) if is_counted else 0
+        except (MissingAttributeError, RuntimeError):
             break  # what a pass takes cannot be known
         room -= x.element_size() * numbers
         if room < 0:
@@ -224,6 +235,6 @@ def maps_in_one_walk(
     passes = [first for ((_, first), *_) in passes_by_network]
     rows = sum([len(each.leaf) * each.output.shape[1] for each in passes])
     is_one_chunk = rows <= ONE_WALK_ROWS and all(len(passes_of_one) == 1 for passes_of_one in passes_by_network)
-    if not is_one_chunk or any(each.structure() != passes[0].structure() for each in passes[1:]):
+    if not is_one_chunk or any(each.walk_key() != passes[0].walk_key() for each in passes[1:]):
         return None
     return fullgrad_maps(passes, None, rescale, memory)

@@ -9,11 +9,10 @@ from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from dubium.attribution._autograd.nodes import (
     COPIES,
-    TOLD_BY_BACKWARD,
     BackwardNode,
     Node,
     NodeInput,
-    count_numbers,
+    count_elements,
     next_edges,
     operation_name,
     read_axis_arguments,
@@ -41,8 +40,15 @@ def inputs_first(
             stack += [(below, None) for below, _ in edges if below is not None and below not in seen]
 
 
+class OutputIndex(NamedTuple):
+    """An output of a node of a graph."""
+
+    node: int  # the node's index
+    output: int  # the number of its output
+
+
 class Operation(NamedTuple):
-    """What the operation behind a node did: the same in the graphs of networks of one architecture."""
+    """What the operation behind a node did. Equal operations do equal things to axes and to gradients."""
 
     name: str  # torch's, without "Backward0"
     output_shapes: tuple[tuple[int, ...], ...]
@@ -50,26 +56,22 @@ class Operation(NamedTuple):
     axis_arguments: tuple[Any, ...] | None  # see `read_axis_arguments`
     saved: tuple[Any, ...]  # what gradient rules need; of tensors, their shapes
     is_python: bool  # a `torch.autograd.Function` written in Python
-    runnable_node: Node | None  # if only running its backward tells all that it did to axes
 
 
 class Graph:
-    """The nodes between some outputs and the `ends`, each after the nodes that made its inputs.
+    """The nodes between some outputs and the `wanted` nodes, each after the nodes that made its inputs."""
 
-    A node's number is its index in `nodes`.
-    """
-
-    def __init__(self, outputs: Iterable[GradientEdge], ends: Collection[Node]) -> None:
-        self.nodes, self.numbers = list[BackwardNode](), dict[Node | None, int]()
+    def __init__(self, outputs: Iterable[GradientEdge], wanted: Collection[Node]) -> None:
+        self.nodes, self.index_of_node = list[BackwardNode](), dict[Node | None, int]()
         for node, next_nodes in inputs_first([edge.node for edge in outputs]):
             inputs = [
-                NodeInput(i, self.numbers[below], output_nr)
+                NodeInput(i, self.index_of_node[below], output_nr)
                 for i, (below, output_nr) in enumerate(next_nodes)
-                if below in self.numbers
+                if below in self.index_of_node
             ]
-            if inputs or node in ends:
-                self.numbers[node] = len(self.nodes)
-                producers = [self.nodes[each.producer_nr] for each in inputs]
+            if inputs or node in wanted:
+                self.index_of_node[node] = len(self.nodes)
+                producers = [self.nodes[each.producer] for each in inputs]
                 for producer in producers:
                     producer.use_count += 1
                 self.nodes.append(read_node(node, inputs, producers))
@@ -79,10 +81,10 @@ class Graph:
         """What each node's operation did. Graphs of equal operations can be walked together."""
         return tuple([describe_operation(node) for node in self.nodes])
 
-    def find_output(self, edge: GradientEdge) -> tuple[int, int] | None:
-        """The number of the node at an edge, and of its output; None if the edge is not in this graph."""
-        number = self.numbers.get(edge.node)
-        return None if number is None else (number, edge.output_nr)
+    def find_output(self, edge: GradientEdge) -> OutputIndex | None:
+        """The output at an edge; None if it is not in this graph."""
+        index = self.index_of_node.get(edge.node)
+        return None if index is None else OutputIndex(index, edge.output_nr)
 
 
 def describe_operation(node: BackwardNode) -> Operation:
@@ -94,7 +96,6 @@ def describe_operation(node: BackwardNode) -> Operation:
         read_axis_arguments(node.autograd_node, name),
         tuple([value.shape if isinstance(value, Tensor) else value for value in node.saved.values()]),
         node.is_python,
-        node.autograd_node if name in TOLD_BY_BACKWARD else None,
     )
 
 
@@ -111,9 +112,9 @@ def last_operation(output: Tensor, skip: Collection[str]) -> str:
     return "" if node is None else str(node.name())
 
 
-def count_graph_numbers(output: Tensor) -> int:
-    """How many numbers a graph holds: the outputs of all its nodes, and the weights of which a rule makes copies."""
-    return sum([count_numbers(node) for node in graph_nodes(output.grad_fn)])
+def count_graph_elements(output: Tensor) -> int:
+    """How many elements a graph holds: of the outputs of all its nodes, and of the weights that a rule copies."""
+    return sum([count_elements(node) for node in graph_nodes(output.grad_fn)])
 
 
 def is_copy(edge: GradientEdge, leaf: Tensor) -> bool:
@@ -125,7 +126,7 @@ def is_copy(edge: GradientEdge, leaf: Tensor) -> bool:
     return node is end
 
 
-def leads_around(output: Tensor, leaf: Tensor, gates: Collection[GradientEdge]) -> bool:
+def bypasses(output: Tensor, leaf: Tensor, gates: Collection[GradientEdge]) -> bool:
     """Whether a way leads from an output to the leaf that passes none of the gates."""
     passed = graph_nodes(get_gradient_edge(output).node, stop_at=[gate.node for gate in gates])
     return get_gradient_edge(leaf).node in passed

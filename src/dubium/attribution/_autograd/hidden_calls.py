@@ -22,9 +22,19 @@ BATCHING = torch.vmap.__globals__
 """Where functions that `torch.vmap` has made find what runs them."""
 
 
+TURN = threading.RLock()
+"""What is replaced is torch's own, and there once for all threads."""
+
+
 @contextmanager
 def show_hidden_calls(on_call: OnCall) -> Iterator[None]:
-    """Within the block, `on_call` is given such calls of this thread."""
+    """Within the block, `on_call` is given such calls of this thread; another thread waits for its turn."""
+    with TURN:
+        yield from replace_entries(on_call)
+
+
+def replace_entries(on_call: OnCall) -> Iterator[None]:
+    before = vars(FUNCTION_BASE).get("apply")  # another block's, if this one is inside of it
     thread, run_script, run_batched = threading.get_ident(), SCRIPTS.__call__, BATCHING.get("vmap_impl")
 
     def report(function: Any, *args: Any, **kwargs: Any) -> Any:
@@ -43,5 +53,7 @@ def show_hidden_calls(on_call: OnCall) -> Iterator[None]:
         yield
     finally:
         del FUNCTION_BASE.apply
+        if before is not None:
+            FUNCTION_BASE.apply = before
         SCRIPTS.__call__ = run_script
         BATCHING["vmap_impl"] = run_batched

@@ -65,8 +65,8 @@ AXIS_ARGUMENTS: dict[str, tuple[str, ...]] = {
 }
 """What nodes have saved of the axes that they move, cut or join, by the name of their operation."""
 
-TOLD_BY_BACKWARD = frozenset({"Cat", "torch::autograd::CopySlices"})
-"""Operations that have not saved where they put their inputs: only running their backward tells."""
+AXES_ASKED_OF_BACKWARD = frozenset({"Cat", "torch::autograd::CopySlices"})
+"""Operations that have not saved where they put their inputs: their backward is run to find out."""
 
 disable_torch_function = getattr(torch._C, "DisableTorchFunction", nullcontext)
 """Context manager that disables `__torch_function__`: reading `.shape` or `.grad_fn` inside reaches no
@@ -90,8 +90,8 @@ def next_edges(node: Node) -> Sequence[tuple[Node | None, int]]:
     return edges
 
 
-def count_numbers(node: Node) -> int:
-    """How many numbers a node's outputs have, and the weights of which its rule makes a copy."""
+def count_elements(node: Node) -> int:
+    """How many elements a node's outputs have, and the weights of which its rule makes a copy."""
     own = sum([math.prod(output_info(each).shape) for each in read_attribute(node, "_input_metadata")])
     return own + (read_attribute(node, "_saved_weight").numel() if node.name() == CONVOLUTION else 0)
 
@@ -205,12 +205,11 @@ def output_info(metadata: Any) -> OutputInfo:
 
 
 class NodeInput(NamedTuple):
-    """An input of a node that leads on: its number among all inputs, the number of the node that made it, and the
-    number of that node's output."""
+    """An input of a node that leads on to a wanted node."""
 
-    input_nr: int
-    producer_nr: int
-    output_nr: int
+    input_nr: int  # among all inputs of the node
+    producer: int  # the index of the node that made it, in the graph
+    output_nr: int  # among the outputs of that node
 
 
 @dataclass(eq=False, slots=True)
@@ -227,11 +226,11 @@ class BackwardNode:
     is_readable: bool  # whether torch shows all of that
     is_python: bool  # a `torch.autograd.Function` written in Python, which is called by `apply`
     use_count: int = 0  # how often other nodes use its outputs
-    has_one_use: bool = False  # and no gradient is wanted here: rules may be fused across it
-    # set by the rule factory of the node that uses its output, which runs before that of this one:
-    is_fused: bool = False  # that node's rule does the work of this one too
-    may_overwrite: bool = False  # the gradient that it gives is a new tensor, read nowhere else
-    norm_saved: dict[str, Any] | None = None  # of a BatchNorm that leaves its factors to this convolution
+    # set while `Backward` chooses rules, for the node that uses an output before the node that made it:
+    may_be_fused: bool = False  # one node uses its output, and no gradient is wanted there
+    is_absorbed: bool = False  # the rule of the node that uses its output does the work of this one, too
+    may_overwrite: bool = False  # the gradient that it is given is a new tensor, read nowhere else
+    absorbed_batch_norm: dict[str, Any] | None = None  # what a BatchNorm saved whose factors this convolution applies
 
 
 def read_node(node: Node, inputs: list[NodeInput], producers: list[BackwardNode]) -> BackwardNode:
@@ -254,9 +253,9 @@ def zeros_at(edge: GradientEdge, *batch: int) -> Tensor:
 
 
 def tensor_argument(node: Node, number: int) -> int:
-    """The place, among all arguments of a Function written in Python, of the input that the node's edge leads to.
+    """For a Function written in Python: which of its arguments an input is.
 
-    Its backward returns something for every argument, while edges are of tensors alone.
+    Its backward returns something for every argument, while inputs of nodes are tensors alone.
     """
     leading = [index for index, (below, _) in enumerate(next_edges(node)) if below is not None]
     needing = [index for index, needs in enumerate(read_attribute(node, "needs_input_grad")) if needs]

@@ -127,7 +127,7 @@ def to_channels_last(features: Tensor) -> Tensor:
 
 
 def relu_rule(nodes: Sequence[BackwardNode]) -> GradientRule:
-    if nodes[0].is_fused:
+    if nodes[0].is_absorbed:
         return lambda gradient: [gradient]
     out = to_channels_last(stack_or_unsqueeze([node.saved["result"] for node in nodes], 0))
     if nodes[0].may_overwrite:
@@ -148,8 +148,8 @@ def max_pooling_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     features = stack_or_unsqueeze([node.saved["self"] for node in nodes], 0)
     max_indices = stack_or_unsqueeze([node.saved["result1"] for node in nodes], 0).flatten(3)
     values = features.flatten(3)
-    producer.is_fused = producer.name == RELU and producer.has_one_use
-    passes_relu = (values.gather(3, max_indices) > 0).to(values.dtype) if producer.is_fused else values.new_ones(())
+    producer.is_absorbed = producer.name == RELU and producer.may_be_fused
+    passes_relu = (values.gather(3, max_indices) > 0).to(values.dtype) if producer.is_absorbed else values.new_ones(())
     is_maximum = torch.zeros_like(values).scatter_(3, max_indices, passes_relu.expand_as(max_indices)).view_as(features)
     size, shape = kernel[0], features.shape[1:]
     height, width = node.shape[2] * size, node.shape[3] * size
@@ -198,9 +198,9 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     flipped_padding = [a.dilation * (a.kernel - 1) - a.padding for a in axes]
     is_narrow = networks > 1 == groups == stride[0] == stride[1] and node.saved["weight"].shape[0] <= NARROW
     as_grouped_convolution = is_narrow and min(flipped_padding) >= 0
-    norms = [node.norm_saved for node in nodes]
+    norms = [node.absorbed_batch_norm for node in nodes]
     slopes = [None if saved is None else batch_norm_slope(saved)[:, None, None, None] for saved in norms]
-    node.producers[0].may_overwrite = node.producers[0].has_one_use
+    node.producers[0].may_overwrite = node.producers[0].may_be_fused
     weights_and_slopes = list(zip([node.saved["weight"] for node in nodes], slopes, strict=True))
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
@@ -260,9 +260,9 @@ def batch_norm_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     node = nodes[0]
     if node.saved["training"] or input_numbers(node) != [0]:
         return None
-    if node.producers[0].has_one_use and is_image_convolution(node.producers[0]):
+    if node.producers[0].may_be_fused and is_image_convolution(node.producers[0]):
         for norm in nodes:
-            norm.producers[0].norm_saved = norm.saved
+            norm.producers[0].absorbed_batch_norm = norm.saved
         return lambda gradient: [gradient]
     slopes = torch.stack([batch_norm_slope(node.saved) for node in nodes])
     slopes = slopes.view(len(nodes), 1, -1, *[1] * (len(node.shape) - 2))
