@@ -97,8 +97,8 @@ def explain(
         for each in [maps, extras["signed"]] if "signed" in extras else [maps]:
             if not each.isfinite().all():
                 refuse_maps(each, chosen.name, is_users=chosen.attributor.is_users)
-        if chosen.attributor.entry is METHODS[FULLGRAD] and networks.first_checks.node_names_of_watched_networks:
-            warn_if_incomplete(networks, networks.first_checks.node_names_of_watched_networks, x, context.memory)
+        if chosen.attributor.entry is METHODS[FULLGRAD] and networks.first_checks.node_names_of_custom_networks:
+            warn_if_incomplete(networks, networks.first_checks.node_names_of_custom_networks, x, context.memory)
     warn_of_logits(x, logits, kinds)
     if pair_ids is not None:
         used_options = {**used_options, "pair": pair_ids}

@@ -24,7 +24,7 @@ class EvaluationProtocol:
             images, and is one of those that `dubium evaluate all` runs.
         split: of a dataset, where the user names none.
         needs_posterior: whether the user names networks; otherwise it trains some of its own.
-        needs_labels: whether it trains networks on the images.
+        needs_labels: whether images must have labels, since networks are trained on them.
     """
 
     options_path: str

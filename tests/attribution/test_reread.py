@@ -48,7 +48,7 @@ class Options:
 @pytest.mark.parametrize("make", [lambda mode: {"mode": mode}, lambda mode: [{"mode": mode}], Options])
 def test_networks_that_differ_in_an_option_inside_an_object_are_each_checked(make):
     networks = [randomised(Centres(make(mode))) for mode in ("alone", "batch")]
-    with pytest.raises(NetworkStateError, match="network 1"):
+    with pytest.raises(NetworkStateError, match="Network 1 mixes"):
         dubium.explain(networks, images(3))
 
 

@@ -34,7 +34,7 @@ def concatenate_axes(output: NodeOutput) -> Layout | None:
 def find_starts(output: NodeOutput, placed: KnownInput) -> list[int] | None:
     """Where, on each axis of the output, the numbers of an input begin that were copied there as a block.
 
-    On an axis that kept its size they begin at 0, unless another is as long, with which it may have been exchanged.
+    On an axis that kept its size, and is the only one of this size, they begin at 0; of others the backward tells.
     """
     if len(placed.shape) != len(output.shape) or 0 in placed.shape:
         return None

@@ -117,7 +117,7 @@ def roll_axes(output: NodeOutput) -> Layout | None:
     for number, shift in zip(output.axis_numbers("dims"), output.arguments["shifts"], strict=True):
         part, shift = layout.axes[number][0], signed_number(shift)
         shift = shift if part.is_flipped else -shift
-        is_exact = layout.spans_feature(number) and part.step == 1 and part.feature_extent == part.image_lines
+        is_exact = layout.spans_feature(number) and part.lines_per_index == 1 and part.feature_lines == part.image_lines
         if not is_exact or part.first_line:
             layout = layout.forget_axis(number, output.shape[number]) if shift else layout
         elif part.along == ROWS:
@@ -189,12 +189,12 @@ def unfold_axis(output: NodeOutput) -> Layout:
     if (
         size == output.arguments["step"]
         and output.input_layout.spans_feature(number)
-        and part.step == 1
+        and part.lines_per_index == 1
         and not part.is_flipped
     ):
         layout = output.input_layout.cut_or_pad_axis(number, 0, count * size)
         part = layout.axes[number][0]
-        layout = layout.replace_axis(number, (part._replace(size=count, step=size),))
+        layout = layout.replace_axis(number, (part._replace(size=count, lines_per_index=size),))
         return layout._replace(axes=(*layout.axes, (part._replace(size=size),)))
     layout = output.input_layout.resize_axis(number, count)
     return layout._replace(axes=(*layout.axes, unplaced_axis(size)))
@@ -213,7 +213,7 @@ def transform_axes(output: NodeOutput) -> Layout | None:
         if part.along in FREQUENCIES.values() and len(layout.axes[number]) == 1:
             along = ROWS if part.along == FREQUENCIES[ROWS] else COLUMNS
             layout = layout.replace_axis(
-                number, (part._replace(along=along, size=size, feature_extent=size, image_lines=size),)
+                number, (part._replace(along=along, size=size, feature_lines=size, image_lines=size),)
             )
         elif layout.spans_feature(number) and part.first_line == 0 and not layout.roll_along(part.along):
             layout = layout.replace_axis(number, (part._replace(along=FREQUENCIES[part.along], size=size),))

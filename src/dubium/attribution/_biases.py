@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
-from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dubium.attribution._autograd.graph import bypasses, graph_nodes, is_copy
 from dubium.attribution._autograd.nodes import whole_tensor
+from dubium.attribution._closed_forms import batch_norm_shift
 from dubium.attribution._layouts import Layout
 from dubium.attribution._places import Place, find_place
 from dubium.models.normalized import Normalise
@@ -99,10 +99,12 @@ class RecordedBiases:
                 edges = get_gradient_edge(x), get_gradient_edge(out)
                 self.normalise_calls.append(NormaliseCall(layer, *edges, out.detach().clone()))
             return
-        is_dense, is_norm = isinstance(layer, nn.Linear), isinstance(layer, _BatchNorm)
-        value = batch_norm_shift(layer) if is_norm else layer.bias
-        if isinstance(value, Tensor):
-            has_batch = is_dense or is_norm or out.ndim == layer.weight.ndim
+        if isinstance(layer, _BatchNorm):
+            value: Any = batch_norm_shift(layer.running_mean, layer.running_var, layer.weight, layer.bias, layer.eps)
+            self.add(out, value.detach())
+        elif isinstance(value := layer.bias, Tensor):
+            is_dense = isinstance(layer, nn.Linear)
+            has_batch = is_dense or out.ndim == layer.weight.ndim
             value = value if has_batch else value.view(-1, *[1] * (out.ndim - 1)).expand_as(out)
             self.add(out, value.detach(), on_last_axis=is_dense)
 
@@ -124,7 +126,7 @@ class RecordedBiases:
             ]
         elif len(calls) == 1:
             input_edge, value = calls[0].output_edge, calls[0].out
-        else:  # of several networks: gradients are added at x itself and contain 1 / std, so that the value is x - mean
+        else:  # several calls: the gradient is taken at x, where it contains 1 / std, so the value is x - mean
             value = value - calls[0].layer.mean
         return [RecordedBias(input_edge, leaf.shape, value, 1, get_gradient_edge(leaf)), *shifts, *self.entries]
 
@@ -168,11 +170,3 @@ def first_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
     """The input of a layer that has one, which a caller may name."""
     given: Tensor = args[0] if args else next(iter(kwargs.values()))
     return given
-
-
-def batch_norm_shift(layer: nn.Module) -> Tensor:
-    """The bias of a BatchNorm layer in eval mode, one number a channel: what it makes of zeros."""
-    assert isinstance(layer, _BatchNorm)
-    assert layer.running_mean is not None
-    zeros = layer.running_mean.new_zeros(1, layer.num_features)
-    return batch_norm(zeros, layer.running_mean, layer.running_var, layer.weight, layer.bias, eps=layer.eps)[0]

@@ -40,7 +40,7 @@ FORWARD_PEAK_FACTOR = 4  # forward pass of one image without a graph: peak over 
 class Cost(NamedTuple):
     """Bytes of a chunk: of one image in the forward pass, of one image and target (a row) in the backward pass."""
 
-    targets: int
+    target_count: int
     per_image: int
     per_row: int
     smallest_chunk_bytes: int = 0
@@ -52,9 +52,9 @@ class Cost(NamedTuple):
         if self.smallest_chunk_bytes > max(memory, NEGLIGIBLE):
             refuse_memory(self.smallest_chunk_bytes, memory, self.image_shape)
         limit = chunk_bytes(self.per_row, memory)
-        targets = max(1, min(self.targets, limit // self.per_row))
+        targets = max(1, min(self.target_count, limit // self.per_row))
         at_once = max(1, min(image_count, limit // (targets * self.per_row), memory // 2 // self.per_image))
-        return even_size(image_count, at_once), even_size(self.targets, targets)
+        return even_size(image_count, at_once), even_size(self.target_count, targets)
 
 
 def chunk_bytes(per_row: int, memory: int) -> int:
@@ -90,10 +90,10 @@ def measure_cost(network: nn.Module, x: Float[Tensor, "B ..."], target: Target |
     )
 
 
-def fits_unmeasured(network_count: int, x: Images, memory: int) -> bool:
-    """Whether `network_count * FIRST_PASS_FACTOR * x.nbytes`, a bound for common networks, is at most memory / 64.
+def needs_no_measuring(network_count: int, x: Images, memory: int) -> bool:
+    """Whether `network_count * FIRST_PASS_FACTOR * x.nbytes`, a rough bound, is at most memory / 64.
 
-    A WideResNet exceeds the bound tenfold, and still fits a quarter of the memory.
+    Networks that exceed it tenfold, as a WideResNet does, still fit a quarter of the memory.
     """
     return network_count * FIRST_PASS_FACTOR * x.nbytes <= memory // UNMEASURED_DIVISOR
 
@@ -111,7 +111,7 @@ def images_per_pass(
         costs: what was measured of other networks, by their structure; what is measured now is added.
     """
     network_count = len(network.networks) if isinstance(network, Stack) else 1
-    is_few = len(x) == 1 or (len(x) <= FEW_IMAGES and fits_unmeasured(network_count, x, memory))
+    is_few = len(x) == 1 or (len(x) <= FEW_IMAGES and needs_no_measuring(network_count, x, memory))
     if x[:1].nbytes <= LARGE_IMAGE and is_few:
         return max(1, len(x))
     structure = network_structure(list_modules(next(network.modules())))  # without a wrapper that computes nothing

@@ -64,11 +64,25 @@ def batch_norm_bias(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor | None:
-    """One number a channel: what the function makes of zeros."""
+    """One number a channel."""
     if training or running_mean is None:
         return None
+    return batch_norm_shift(running_mean, running_var, weight, bias, eps)
+
+
+def batch_norm_shift(
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float | int,
+) -> Tensor:
+    """What BatchNorm in eval mode makes of zeros: one number a channel."""
+    assert running_mean is not None, "networks without running statistics are refused"
     zeros = running_mean.new_zeros(1, len(running_mean))
-    return functional.batch_norm(zeros, running_mean, running_var, weight, bias, eps=eps)[0]
+    return torch.batch_norm(
+        zeros, weight, bias, running_mean, running_var, False, 0.0, eps, torch.backends.cudnn.enabled
+    )[0]
 
 
 def gelu_bias(out: Tensor, x: Tensor, approximate: str = "none") -> Tensor:

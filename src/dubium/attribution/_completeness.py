@@ -11,7 +11,7 @@ from dubium.attribution._autograd.rules import GRADIENT_RULES
 from dubium.attribution._biases import Bias
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.attribution._cut_gradients import find_unseen
-from dubium.attribution._fullgrad_terms import term_size, term_total
+from dubium.attribution._fullgrad_terms import term_abs_sum, term_sum
 from dubium.attribution._target import ALL_LOGITS, LogitTarget
 from dubium.attribution.fullgrad import FullGradPass, reduce_at_biases
 from dubium.checks import warn_user
@@ -58,7 +58,7 @@ def warn_if_incomplete(networks: Posterior, node_names: Mapping[int, Collection[
 
 def rounding_gap(forward_pass: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, ""]:
     """The relative gap that rounding may make between logits and the sum of all terms."""
-    sizes = sum_over_biases(forward_pass, target, term_size, memory)
+    sizes = sum_over_biases(forward_pass, target, term_abs_sum, memory)
     logits = target(forward_pass.output.detach())
     return SUM_ROUNDING * lowest_precision(forward_pass) * (sizes / logits.abs().clamp(min=1)).median()
 
@@ -83,7 +83,7 @@ def fullgrad_gap(network: nn.Module, x: Images, *, memory: int = DEFAULT_MEMORY)
 def relative_gap(forward_pass: FullGradPass, target: LogitTarget, memory: int) -> Float[Tensor, "1 T"]:
     """|logit - sum of terms| / max(1, |logit|), of one image."""
     logits = target(forward_pass.output.detach())
-    return (logits - sum_over_biases(forward_pass, target, term_total, memory)).abs() / logits.abs().clamp(min=1)
+    return (logits - sum_over_biases(forward_pass, target, term_sum, memory)).abs() / logits.abs().clamp(min=1)
 
 
 def sum_over_biases(

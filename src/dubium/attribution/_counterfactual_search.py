@@ -64,12 +64,12 @@ def counterfactuals(
     """For each image and target the image that lowers target + mean absolute change, weighted equally."""
     vae, codes = encode_images(vae, x, context.memory)
     cost = measure_cost(DecodedNetwork(vae, network), codes, target)._replace(image_shape=tuple(x.shape[1:]))
-    per_image = cost.targets * search.starts
-    rows_at_once, _ = cost._replace(targets=1).chunk_sizes(len(x) * per_image, context.memory)
+    per_image = cost.target_count * search.starts
+    rows_at_once, _ = cost._replace(target_count=1).chunk_sizes(len(x) * per_image, context.memory)
     shifts = start_shifts(codes, search, context.seed)
     lowest, ends = list[Tensor](), list[Tensor]()
     for index in torch.arange(len(x) * per_image, device=x.device).split(rows_at_once):
-        image_ids, target_ids = index // per_image, index // search.starts % cost.targets
+        image_ids, target_ids = index // per_image, index // search.starts % cost.target_count
 
         def objective(
             z: Codes, rows: Int[Tensor, " rows"], image_ids: Tensor = image_ids, target_ids: Tensor = target_ids
@@ -100,7 +100,7 @@ def counterfactuals(
     best = torch.cat(lowest).view(-1, search.starts).argmin(1)
     best += torch.arange(0, len(x) * per_image, search.starts, device=x.device)
     images = [vae.decode(z) for z in torch.cat(ends)[best].split(rows_at_once)]
-    return torch.cat(images).view(len(x), cost.targets, *x.shape[1:])
+    return torch.cat(images).view(len(x), cost.target_count, *x.shape[1:])
 
 
 class DecodedNetwork(nn.Module):

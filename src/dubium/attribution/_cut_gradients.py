@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from dubium.attribution._autograd.graph import graph_nodes
 from dubium.attribution._autograd.nodes import disable_torch_function
+from dubium.attribution._implicit import flatten_tensors
 from dubium.checks import warn_user
 
 ADDITIONS = frozenset(
@@ -70,7 +71,7 @@ class CutWatch(TorchFunctionMode):
 
     def note(self, name: str, given: Sequence[Any], out: Any) -> None:
         """Note a function that was called."""
-        outputs = list(floating_tensors([out]))
+        outputs = floating_tensors([out])
         self.seen_nodes.update([value.grad_fn for value in outputs])
         is_whole = isinstance(out, Tensor) and out.requires_grad and not self.sources  # nothing is cut, so far and here
         overwrites = (
@@ -83,7 +84,7 @@ class CutWatch(TorchFunctionMode):
         ):
             self.cut_layers.append(self.current_layer())
         if not is_whole and not any(part in name for part in VALUELESS):
-            self.follow(name, list(floating_tensors(given[:1] if name in FIRST_ONLY else given)), outputs)
+            self.follow(name, floating_tensors(given[:1] if name in FIRST_ONLY else given), outputs)
 
     def follow(self, name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         """Note what an operation cut, or that what was cut has met a tensor with a gradient."""
@@ -104,13 +105,8 @@ class CutWatch(TorchFunctionMode):
                 self.sources[id(out)] = out, {**sources, **here}  # kept alive, so that identity means identity
 
 
-def floating_tensors(values: Sequence[Any]) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            if value.is_floating_point():
-                yield value
-        elif isinstance(value, tuple | list):
-            yield from floating_tensors(value)
+def floating_tensors(values: Sequence[Any]) -> list[Tensor]:
+    return [value for value in flatten_tensors(values) if value.is_floating_point()]
 
 
 def is_made_of(node: Any, origins: Sequence[Any]) -> bool:

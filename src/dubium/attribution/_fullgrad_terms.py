@@ -17,12 +17,12 @@ TermMap = Callable[[Bias, Tensor], Tensor]
 """A bias and the gradients of all targets at its layer's output, (t, S, B, ...) -> the term's map, (t, S, B, h, w)."""
 
 
-def term_total(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
+def term_sum(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
     """The sum of all numbers of a term."""
     return sum_numbers(term_product(bias, gradient))
 
 
-def term_size(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
+def term_abs_sum(bias: Bias, gradient: Tensor) -> Float[Tensor, "t S"]:
     """The sum of the absolute numbers of a term."""
     return sum_numbers(term_product(bias, gradient).abs())
 

@@ -173,13 +173,14 @@ def separate_outputs(out: Any) -> Any:
 
 
 class InputOutputTerms:
-    """The bias terms of a function f without forward mode, at its inputs and at its outputs.
+    """The bias terms of a function f without forward mode, at its inputs v and at its outputs f(v).
 
-    Inputs are v, outputs f(v), and g is the cotangent at the outputs. The term `-v` at the inputs (their gradient is
-    J'g) and the term `f(v)` at the outputs (their gradient is g) sum to `g f(v) - (J'g) v`, which is g b. If there is
-    one input and one output of the same shape, a single term replaces both: f is called with `v * ones` and its output
-    divided by `ones`, so that the gradient at `ones` is `(J'g) v - g f(v)` and the bias there is -1. Then a function
-    without a bias has a term that is 0 in every number.
+    With g the cotangent at the outputs, the wanted term is `g b = g f(v) - (J'g) v`. It is the sum of two terms: bias
+    `f(v)` at the outputs, where the gradient is g, and bias `-v` at the inputs, where it is J'g.
+
+    With one input and one output of its shape, one term replaces both. The output is `f(v * ones) / ones`, whose
+    gradient at `ones` is `(J'g) v - g f(v)`, so the bias there is -1. A function without a bias then has a term of
+    zeros, not two terms that cancel.
     """
 
     def __init__(self, dependent: Sequence[Tensor]) -> None:

@@ -177,7 +177,7 @@ def convolve(output: NodeOutput) -> Layout | None:
     if output.known_inputs[0].input_nr != 0:
         return None  # weights that depend on the image
     mixed, size = output.input_layout.axes[1], output.shape[1]
-    if mixed[0].along == IMAGES and mixed[0].step == 1 and output.arguments["groups"] % mixed[0].size == 0:
+    if mixed[0].along == IMAGES and mixed[0].lines_per_index == 1 and output.arguments["groups"] % mixed[0].size == 0:
         own_channels = unplaced_axis(size // mixed[0].size)  # images side by side, each in groups of its own
         layout = output.input_layout.replace_axis(1, (mixed[0], *own_channels))
     else:

@@ -19,8 +19,8 @@ class Part(NamedTuple):
 
     along: str  # one of the words above
     size: int
-    step: int = 1  # how many lines lie between two indices
-    feature_extent: int = 0  # how many lines the feature has in this direction, over all its parts
+    lines_per_index: int = 1  # how many lines lie between two indices
+    feature_lines: int = 0  # how many lines the feature has in this direction, over all its parts
     is_flipped: bool = False  # its first index is the last line
     first_line: float = 0  # of the image, at this resolution; below 0 where lines were padded
     image_lines: float = 0  # how many the image has at this resolution
@@ -64,7 +64,7 @@ class Layout(NamedTuple):
     def resize_axis(self, index: int, size: int) -> "Layout":
         """The layout after a convolution, pooling or interpolation has made an axis longer or shorter.
 
-        An axis that ran along the whole image is taken to do so still; so is a padded one, if the operation's window
+        An axis that spanned the whole image is taken to span it still; so is a padded one, if the operation's window
         consumes all of the padding.
         """
         part = self.axes[index][0]
@@ -73,18 +73,16 @@ class Layout(NamedTuple):
         if not self.spans_feature(index) or self.roll_along(part.along):
             return self.forget_axis(index, size)
         stride = max(1, part.size // size)
-        reach = max(
-            0, part.size - 1 - (size - 1) * stride
-        )  # how many lines beyond its first a window has, or a few more
-        padded = -part.first_line, part.first_line + part.feature_extent - part.image_lines
-        if min(padded) >= 0 and sum(padded) <= reach * part.step:
+        reach = max(0, part.size - 1 - (size - 1) * stride)  # at least the window's size less 1
+        padded = -part.first_line, part.first_line + part.feature_lines - part.image_lines
+        if min(padded) >= 0 and sum(padded) <= reach * part.lines_per_index:
             return self.replace_axis(index, (whole_part(part.along, size)._replace(is_flipped=part.is_flipped),))
-        first, lines = part.first_line / part.step, part.image_lines / part.step
+        first, lines = part.first_line / part.lines_per_index, part.image_lines / part.lines_per_index
         if size < part.size:  # windows of lines, with their centres `stride` lines apart
             first, lines = (first + (reach - stride + 1) / 2) / stride, lines / stride
         else:
             first, lines = first * size / part.size, lines * size / part.size
-        part = part._replace(size=size, step=1, feature_extent=size, first_line=first, image_lines=lines)
+        part = part._replace(size=size, lines_per_index=1, feature_lines=size, first_line=first, image_lines=lines)
         return self.replace_axis(index, (part,))
 
     def cut_or_pad_axis(self, index: int, start: int, size: int) -> "Layout":
@@ -95,13 +93,13 @@ class Layout(NamedTuple):
             return self
         if len(axis) == 1 and part.along == TOKENS and start <= part.skipped:
             return self.replace_axis(index, token_axis(part.token_parts, part.skipped - start, size))
-        if not self.spans_feature(index) or part.step != 1:
+        if not self.spans_feature(index) or part.lines_per_index != 1:
             return self.forget_axis(index, size)
         first = part.first_line + (part.size - start - size if part.is_flipped else start)
-        return self.replace_axis(index, (part._replace(size=size, feature_extent=size, first_line=first),))
+        return self.replace_axis(index, (part._replace(size=size, feature_lines=size, first_line=first),))
 
     def mix_axis(self, index: int, size: int) -> "Layout":
-        """The layout after a dense layer has mixed an axis.
+        """The layout after a dense layer along an axis: the axis has a place still if the layer keeps its size.
 
         A layer from tokens, rows or columns to as many has a bias for each of them.
         """
@@ -112,7 +110,7 @@ class Layout(NamedTuple):
     def spans_feature(self, index: int) -> bool:
         """Whether an axis runs along all rows, or all columns, of the feature (not of the image), and nothing else."""
         axis = self.axes[index]
-        is_whole = len(axis) == 1 and axis[0].size * axis[0].step == axis[0].feature_extent
+        is_whole = len(axis) == 1 and axis[0].size * axis[0].lines_per_index == axis[0].feature_lines
         return is_whole and axis[0].along in (ROWS, COLUMNS) and self.holds_alone(axis)
 
     def holds_alone(self, axis: Axis) -> bool:
@@ -146,7 +144,7 @@ def image_layout(shape: Sequence[int]) -> Layout:
 
 
 def whole_part(along: str, size: int) -> Part:
-    return Part(along, size, feature_extent=size, image_lines=size)
+    return Part(along, size, feature_lines=size, image_lines=size)
 
 
 def unplaced_axis(size: int) -> Axis:
@@ -200,7 +198,7 @@ def reshape_layout(layout: Layout, shape: tuple[int, ...]) -> Layout | None:
                     return None
                 fine_size = part.size // room
                 waiting.append(part._replace(size=fine_size))
-                part = part._replace(size=room, step=part.step * fine_size)
+                part = part._replace(size=room, lines_per_index=part.lines_per_index * fine_size)
             if room % part.size:
                 return None
             room //= part.size
@@ -221,7 +219,7 @@ def join_parts(parts: Sequence[Part]) -> Axis:
         elif (
             last is not None
             and not part.token_parts
-            and last == part._replace(size=last.size, step=part.step * part.size)
+            and last == part._replace(size=last.size, lines_per_index=part.lines_per_index * part.size)
         ):
             joined[-1] = part._replace(size=last.size * part.size)
         else:

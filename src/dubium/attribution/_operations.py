@@ -1,7 +1,7 @@
 """Operations outside of layers whose biases are known: functional calls, products, added parameters, attention.
 
-Each is `f(v) = J_f(v) v + b` in all of its inputs that depend on the image, jointly; parameters and constants are part
-of f. So a product of two such inputs has the bias `-u w`, an added parameter is a bias, a sum of two has none.
+The bias of an operation f is `b = f(v) - J_f(v) v`, where v are all inputs that depend on the image; parameters and
+constants belong to f. So an added parameter is a bias, a sum of two inputs has none, and a product has `-u w`.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -58,15 +58,14 @@ class Place(NamedTuple):
 def find_place(layout: Layout, image_count: int) -> Place | None:
     """How a feature is laid out as maps; None if it does not run along all images, rows and columns.
 
-    Where two axes run along the same, as those of queries and keys in a matrix of attention do, the last counts: keys
-    index the values that the matrix weights.
+    If two axes run along rows, as queries and keys of attention do, the last one counts: keys index the values.
     """
     parts, placed_parts = layout.parts(), layout.placed_parts()
     part_axes = [n for n, axis in enumerate(layout.axes) for part in axis for _ in part.token_parts or (part,)]
     by_step: dict[str, dict[int, int]] = {IMAGES: {}, ROWS: {}, COLUMNS: {}}  # numbers of parts
     for number, part in enumerate(placed_parts):
         if part.along in by_step:
-            by_step[part.along][part.step] = number
+            by_step[part.along][part.lines_per_index] = number
     order = [[steps[step] for step in sorted(steps, reverse=True)] for steps in by_step.values()]
     images, rows, columns = [[placed_parts[number] for number in numbers] for numbers in order]
     if math.prod([part.size for part in images]) != image_count or not (rows and columns):
@@ -74,7 +73,7 @@ def find_place(layout: Layout, image_count: int) -> Place | None:
     if not all(cover_all_lines(each) for each in (images, rows, columns) if each):
         return None
     if not all(
-        part.first_line < part.image_lines and part.first_line + part.feature_extent > 0 for part in rows + columns
+        part.first_line < part.image_lines and part.first_line + part.feature_lines > 0 for part in rows + columns
     ):
         return None  # nothing but padded lines
     if all(part.size == 1 for part in (*rows, *columns)) and len(layout.axes) < 4:
@@ -100,11 +99,11 @@ def cover_all_lines(parts: Sequence[Part]) -> bool:
 
     Finer ones may have been pooled away.
     """
-    steps = [part.step for part in parts]
-    return [parts[0].feature_extent, *steps] == [part.size * part.step for part in parts] + steps[-1:]
+    steps = [part.lines_per_index for part in parts]
+    return [parts[0].feature_lines, *steps] == [part.size * part.lines_per_index for part in parts] + steps[-1:]
 
 
 def missing_lines(finest: Part) -> tuple[int, int]:
     """How many lines of the image are missing before and after; below 0 where some were padded."""
-    after = finest.image_lines - finest.first_line - finest.feature_extent
-    return round(finest.first_line / finest.step), round(after / finest.step)
+    after = finest.image_lines - finest.first_line - finest.feature_lines
+    return round(finest.first_line / finest.lines_per_index), round(after / finest.lines_per_index)

@@ -20,9 +20,9 @@ from dubium.attribution._budget import (
     KEPT_DIVISOR,
     ONE_WALK_ROWS,
     Cost,
-    fits_unmeasured,
     images_per_pass,
     maps_at_once,
+    needs_no_measuring,
 )
 from dubium.attribution._context import DEFAULT_CONTEXT, Context
 from dubium.attribution._fullgrad_terms import EPS, TERM_MAPS, sum_layers
@@ -209,7 +209,7 @@ def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPass
     Their memory is counted from their graphs. For few, small images it is not counted: all fit.
     """
     room, passes_by_network = memory // KEPT_DIVISOR, list[NetworkPasses]()
-    is_counted, costs = not fits_unmeasured(len(networks), x, memory), dict[tuple[object, ...], Cost]()
+    is_counted, costs = not needs_no_measuring(len(networks), x, memory), dict[tuple[object, ...], Cost]()
     for network in networks if len(x) else ():
         if IMAGE_BYTES_FACTOR * x.nbytes > room:
             break

@@ -42,8 +42,8 @@ def guided_ig(
     check_number("steps", steps, most=MOST_STEPS, whole=True)
     start_images(start, x[:1])  # an error before any work
     cost = measure_cost(network, x, target)
-    pairs = torch.cartesian_prod(torch.arange(len(x)), torch.arange(cost.targets)).to(x.device)
-    size, _ = cost._replace(targets=1).chunk_sizes(len(pairs), context.memory)
+    pairs = torch.cartesian_prod(torch.arange(len(x)), torch.arange(cost.target_count)).to(x.device)
+    size, _ = cost._replace(target_count=1).chunk_sizes(len(pairs), context.memory)
     maps: list[Float[Tensor, "rows H W"]] = []
     for first in range(0, len(pairs), size):
         image_ids, target_ids = pairs[first : first + size].T
@@ -59,7 +59,7 @@ def guided_ig(
             total += integrate_guided(slope, begin, end.flatten(1), steps).view_as(end)
             context.progress(len(origins) * first + (index + 1) * len(end), len(origins) * len(pairs))
         maps.append(sum_channels(total[:, None] / len(origins), context.signed)[:, 0])
-    return torch.cat(maps).view(len(x), cost.targets, *x.shape[2:])
+    return torch.cat(maps).view(len(x), cost.target_count, *x.shape[2:])
 
 
 def row_slopes(network: nn.Module, at: Images, target: Target, target_ids: Int[Tensor, " B"]) -> Images:

@@ -73,8 +73,8 @@ class FirstPassChecks:
     checked: set[int] = field(default_factory=set)  # indices of networks that have had theirs
     returns_logits: set[int] = field(default_factory=set)  # indices of networks whose output is the logits already
     structures: set[tuple[object, ...]] = field(default_factory=set)  # of the networks that were compared
-    # names of the graph's nodes by a network's index: of the first network of each structure that has custom code
-    node_names_of_watched_networks: dict[int, set[str]] = field(default_factory=dict)
+    # of networks with custom code, the first of each structure: the names of the graph's nodes, by the network's index
+    node_names_of_custom_networks: dict[int, set[str]] = field(default_factory=dict)
 
 
 class LogitsNetwork(nn.Module):
@@ -196,7 +196,7 @@ class LogitsNetwork(nn.Module):
                 warn_of_cut(self.network, images.requires_grad_(), self.index)
             names = {str(node.name()) for node in graph_nodes(logits.grad_fn)}
             sees_all = not watch.unseen_layers and watch.has_seen([logits]) and not has_custom_layers(self.network)
-            self.first_checks.node_names_of_watched_networks[self.index] = names if sees_all else {*names, UNSEEN}
+            self.first_checks.node_names_of_custom_networks[self.index] = names if sees_all else {*names, UNSEEN}
         self.first_checks.structures.add(structure)
         self.first_checks.checked.add(self.index)
         return logits

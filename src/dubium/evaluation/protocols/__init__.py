@@ -1,7 +1,7 @@
 """The protocols end to end: choose images, explain them, measure, and write a folder; killed, they continue.
 
-A protocol writes data and draws nothing: `dubium.report.protocols` draws what it wrote. To add one, write a module with
-its options and its function, and add a line to `dubium.protocols.PROTOCOLS`.
+A protocol writes data and draws nothing: `dubium.report.protocols` draws what it wrote. How to add one is in
+`docs/architecture.md`.
 """
 
 from dataclasses import replace
