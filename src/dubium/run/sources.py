@@ -1,6 +1,7 @@
 """Where images come from: a dataset in memory, or files that are read one by one."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -161,6 +162,13 @@ class SampleImages:
         except FileFormatError:
             return b""
         return f"{label}{tuple(image.shape)}".encode() + image.numpy().tobytes()
+
+
+def read_items(source: ImageSource) -> Iterator[Item]:
+    """The images of a source that can be read, one by one."""
+    for index in range(len(source)):
+        with suppress(FileFormatError, OSError):
+            yield source.read(index)
 
 
 def source_folders(source: ImageSource) -> tuple[str, ...]:

@@ -81,11 +81,10 @@ def open_work(
     if isinstance(source, DatasetImages):
         check_spelling(settings.classes, source.dataset)
     channels, height, width = settings.input_shape or input_shape(posterior, record)
-    size_taken = height is None or width is None
-    if size_taken:
+    preprocessing = make_preprocessing(settings, (channels, height, width))
+    if size_taken := height is None or width is None:
         height, width = common_size(source)
-    shape = channels, height, width
-    preprocessing = make_preprocessing(settings, shape)
+        preprocessing = replace(preprocessing, shape=(channels, height, width))
     output = settings.posterior.get("output")
     has_names = classes is not None
     if classes and not settings.classes and (record is None or record.classes is None):  # names of a dataset
@@ -109,7 +108,7 @@ def open_work(
         "images": {"count": len(source), "sha256": source.digest()},
         "method": method_fingerprint(settings.method, options) if settings.top != 0 else {},
         "classes": None if classes is None else list(classes),
-        "input_shape": list(shape),
+        "input_shape": list(preprocessing.shape),
         "size_taken": size_taken,
     }
     return Work(

@@ -76,9 +76,10 @@ def open_posterior_session(posterior: Mapping[str, Any], images: Mapping[str, An
     images = images or training_images(record)
     source, classes = open_source(images, classes) if images else (None, classes)
     channels, height, width = settings.input_shape or input_shape(networks, record)
-    sizes = {(item.image.shape[1], item.image.shape[2]) for item in readable_items(source)} if height is None else ()
-    height, width = next(iter(sizes)) if len(sizes) == 1 else (height, width)  # an upload is brought to it
     preprocessing = make_preprocessing(settings, (channels, height, width))
+    sizes = {(item.image.shape[1], item.image.shape[2]) for item in readable_items(source)} if height is None else ()
+    if len(sizes) == 1:  # an upload is brought to it
+        preprocessing = replace(preprocessing, shape=(channels, *next(iter(sizes))))
     if source is not None:
         source, classes, _ = name_by_folders(source, classes, networks, preprocessing, posterior.get("output"))
     return Session(
