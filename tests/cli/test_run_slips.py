@@ -1,7 +1,9 @@
 """What a user of runs would otherwise find out late: sizes, folders and files that are not what they seem."""
 
+import numpy as np
 import pytest
 
+from dubium.data.image_files import find_images
 from tests.own_networks import bring_networks, own_networks, say, write_photos
 
 OWN = "runslips:network@a.pt,b.pt"
@@ -37,3 +39,29 @@ def test_that_the_middle_is_taken_is_said_of_images_of_the_networks_size_and_bes
     (here / "photos" / "!broken.png").write_bytes(b"no image")
     more = ("--images", "photos", "--input-shape", "3,8,8", "--resize", 10, "--fresh")
     assert taken in say(*EXPLAIN, *more, code=1)
+
+
+@pytest.mark.parametrize("words", [("explain", "--images"), ("explain", "--dataset"), ("evaluate", "--dataset")])
+def test_images_of_a_kind_that_is_not_read_are_counted_and_named_and_other_files_are_not(here, words):
+    for name in ("phone.HEIC", "README.txt", "labels.csv", "Thumbs.db", ".hidden.avif", "notes/old.svg"):
+        (here / "photos" / name).parent.mkdir(exist_ok=True)
+        (here / "photos" / name).write_bytes(b"no image")
+    command = EXPLAIN if words[0] == "explain" else ("evaluate", "blurring", OWN, "--methods", "grad", "--out", "e")
+    more = ("--input-shape", "3,8,8") if words[0] == "explain" else ("--scale", "smoke", "--step", 10)
+    found = say(*command, words[1], "photos", *more, code=1)
+    assert "Files of the kind .heic are not read; convert them to PNG or JPEG." in found
+    assert "Files of the kind .svg are not read" in found
+    assert "2 files" in found
+    assert not any(name in found for name in ("README", "labels.csv", "Thumbs", "hidden"))
+
+
+def test_images_of_kinds_that_are_not_read_come_last_so_that_the_others_keep_their_numbers(here):
+    (here / "photos" / "!phone.heic").write_bytes(b"no image")
+    assert [file.name for file in find_images(["photos"])] == ["0.png", "1.png", "2.png", "3.png", "!phone.heic"]
+
+
+def test_an_array_that_is_named_as_an_image_is_told_where_it_belongs(here):
+    np.save("x.npy", np.zeros((2, 8, 8, 3), np.uint8))
+    assert "(of no known format). Arrays of images are a dataset: --dataset x.npy" in say(
+        *EXPLAIN, "--images", "x.npy", code=2
+    )

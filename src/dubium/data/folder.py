@@ -9,7 +9,18 @@ from torch import Tensor
 from dubium.checks import list_some
 from dubium.data.dataset import Dataset
 from dubium.data.fit import Preprocessing
-from dubium.data.image_files import SUFFIXES, byte_pixels, check_name, is_wide, open_image, read_image, size_text
+from dubium.data.image_files import (
+    SUFFIXES,
+    UNREAD,
+    byte_pixels,
+    check_name,
+    is_image,
+    is_wide,
+    kind_advice,
+    open_image,
+    read_image,
+    size_text,
+)
 from dubium.errors import DataNotFoundError, FileFormatError, ImagesError, OptionError
 from dubium.path_checks import is_figure_folder
 
@@ -25,6 +36,7 @@ def read_folder(folder: Path, split: str, preprocessing: Preprocessing | None = 
     skipped: list[str] = []
     if skip:
         groups = [[file for file in group if is_readable(file, skipped)] for group in groups]
+        skipped += [f"{file} is left out.{kind_advice(file)}" for file in unread_images(folder, split)]
     files = [file for group in groups for file in group]
     if not files:
         raise FileFormatError(f"No image in {folder} can be read: {' '.join(skipped[:3])}")
@@ -72,6 +84,13 @@ def list_folder(folder: Path, split: str) -> tuple[list[list[Path]], tuple[str, 
     for path in (*by_class, *files):
         check_name(path)
     return groups, tuple(path.name for path in by_class), split
+
+
+def unread_images(folder: Path, split: str) -> list[Path]:
+    """Images of kinds that are not read, in a dataset's folder and its subfolders; `split` is that of `list_folder`."""
+    inner = folder if split == "all" else folder / split
+    files = (file for pattern in ("*", "*/*") for file in inner.glob(pattern))
+    return sorted(file for file in files if file.suffix.lower() in UNREAD and is_image(file, inner))
 
 
 def refuse_image_folder(out: Path | str, named: Iterable[Path]) -> None:

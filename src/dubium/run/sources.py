@@ -15,7 +15,7 @@ from dubium.choices import DEMO, SPLITS
 from dubium.data import SOURCES, load
 from dubium.data.dataset import Dataset
 from dubium.data.fit import Preprocessing
-from dubium.data.folder import list_folder, refuse_image_folder
+from dubium.data.folder import list_folder, refuse_image_folder, unread_images
 from dubium.data.image_files import find_images, image_size, read_image
 from dubium.data.load import prepare_images
 from dubium.data.loaders import samples_of
@@ -241,8 +241,9 @@ def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tup
     if "dataset" in images:
         folder, split = dataset_folder(images["dataset"])
         if folder is not None:
-            groups, folders, _ = list_folder(folder, split)
-            return FileImages([file for group in groups for file in group], known or (), folders, (folder,)), known
+            groups, folders, split = list_folder(folder, split)
+            files = [file for group in (*groups, unread_images(folder, split)) for file in group]
+            return FileImages(files, known or (), folders, (folder,)), known
         dataset = load(images["dataset"])
         is_named = dataset.name in (*SOURCES, DEMO)  # numbers in a file are no names: some classes may be missing
         return DatasetImages(dataset), dataset.classes if known is None and is_named else known
