@@ -65,3 +65,17 @@ def test_an_array_that_is_named_as_an_image_is_told_where_it_belongs(here):
     assert "(of no known format). Arrays of images are a dataset: --dataset x.npy" in say(
         *EXPLAIN, "--images", "x.npy", code=2
     )
+
+
+def test_named_and_unnamed_classes_are_compared_by_number_with_a_word_about_it_and_shown_by_name(here):
+    explain = ("explain", OWN, "--images", "photos", "--input-shape", "3,8,8", "--method", "grad")
+    for out, names in (("a", ()), ("b", ("--names", "ant,bee,cat")), ("c", ())):
+        say(*explain, *names, "--out", out)
+    note = "Classes have names in {} alone: they are compared by their numbers, and shown by these names."
+    assert note.format("B") in say("compare", "a", "b", "--out", "ab")
+    assert note.format("A") in say("compare", "b", "a", "--out", "ba")
+    assert "Classes have names" not in say("compare", "a", "c", "--out", "ac")
+    pages = {out: (here / out / "index.html").read_text() for out in ("ab", "ac")}
+    assert note.format("B") in pages["ab"]
+    found = [any(name in page for name in ("ant,", "bee,", "cat,")) for page in pages.values()]
+    assert found == [True, False]

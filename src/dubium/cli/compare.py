@@ -90,7 +90,7 @@ def compare(
     """
     from dubium.cli._progress import stage_bars
     from dubium.path_checks import COMPARED, PAGE, is_evaluation_folder, is_run_folder, refuse_own_files
-    from dubium.report.compare import check_class_counts, write_comparison
+    from dubium.report.compare import check_class_counts, names_note, write_comparison
     from dubium.run import Settings, explain_dataset, open_results, open_work
     from dubium.run.store import has_results
     from dubium.run.work import class_count
@@ -171,10 +171,13 @@ def compare(
             only = open_results(folder).explained_ids()  # so that the other side explains the same images
         shown = [side or str(factory) for side, factory in ((run_a, posterior), (run_b, posterior_b or posterior))]
         skipped = {item["path"]: item for folder in folders for item in open_results(folder).skipped()}
+        note = names_note(*map(open_results, folders))
         page, agreement = write_comparison(folders[0], folders[1], out, names=titles((shown[0], shown[1]), texts))
     if json:
         print_json({"page": str(page), "a": str(folders[0]), "b": str(folders[1]), **asdict(agreement)})
     else:
+        if note:
+            typer.echo(f"dubium: {note}", err=True)
         print(f"{agreement.images:,} images, the same prediction for {agreement.same_prediction:.1%}. Open {page}.")
     if skipped:
         exit_with_skipped(list(skipped.values()), quiet=json)
