@@ -12,7 +12,7 @@ from torch import Tensor
 from dubium.errors import DubiumWarning, OptionError, UnknownNameError, unknown_name_text
 from dubium.types import KINDS, Kind
 
-UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
+UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1, "": 1}
 
 
 def describe_tensor(value: object) -> str:
@@ -35,7 +35,11 @@ def check_kinds(kinds: object) -> tuple[Kind, ...]:
 
 
 def parse_memory(memory: int | str) -> int:
-    """Bytes, from a number or from text such as "512MiB"."""
+    """Bytes, from a number or from text such as "512MiB".
+
+    >>> parse_memory("2KiB"), parse_memory("512"), parse_memory(512)
+    (2048, 512, 512)
+    """
     try:
         if isinstance(memory, str):
             unit = next(unit for unit in UNITS if memory.strip().endswith(unit))

@@ -1,8 +1,12 @@
 """What a user of runs would otherwise find out late: sizes, folders and files that are not what they seem."""
 
+import os
+import shutil
+
 import numpy as np
 import pytest
 
+from dubium.checks import parse_memory
 from dubium.data.image_files import find_images
 from tests.own_networks import bring_networks, own_networks, say, write_photos
 
@@ -79,3 +83,31 @@ def test_named_and_unnamed_classes_are_compared_by_number_with_a_word_about_it_a
     assert note.format("B") in pages["ab"]
     found = [any(name in page for name in ("ant,", "bee,", "cat,")) for page in pages.values()]
     assert found == [True, False]
+
+
+def test_a_folder_of_images_is_the_same_setting_however_it_is_spelt(here):
+    more = ("--input-shape", "3,8,8", "--out", "o")
+    for option in ("--images", "--dataset"):
+        say(*EXPLAIN, option, "photos", *more, "--fresh")
+        before = {file: file.stat().st_mtime_ns for file in (here / "o" / "results").iterdir()}
+        for name in ("photos/", "./photos", here / "photos", "../" + here.name + "/photos"):
+            say(*EXPLAIN, option, name, *more)
+            assert {file: file.stat().st_mtime_ns for file in (here / "o" / "results").iterdir()} == before
+    shutil.copytree(here / "photos", here / "same")
+    assert "settings.images.dataset is 'photos' there, 'same' here" in say(
+        *EXPLAIN, "--dataset", "same", *more, code=2
+    )
+
+
+def test_images_that_were_touched_are_told_by_what_files_are_compared(here):
+    more = ("--images", "photos", "--input-shape", "3,8,8", "--out", "o")
+    say(*EXPLAIN, *more)
+    os.utime(here / "photos" / "0.png", (0, 0))
+    found = say(*EXPLAIN, *more, code=2)
+    assert "Image files are the same by their names, sizes and times of change, not by their pixels" in found
+    assert "sizes and times" not in say(*EXPLAIN, "--dataset", "demo", "--input-shape", "3,28,28", "--out", "o", code=2)
+
+
+def test_a_whole_number_as_text_is_a_number_of_bytes(here):
+    say(*EXPLAIN, "--images", "photos", "--input-shape", "3,8,8", "--memory", "536870912")
+    assert parse_memory(" 2000 ") == 2000

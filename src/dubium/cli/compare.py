@@ -92,6 +92,7 @@ def compare(
     from dubium.path_checks import COMPARED, PAGE, is_evaluation_folder, is_run_folder, refuse_own_files
     from dubium.report.compare import check_class_counts, names_note, write_comparison
     from dubium.run import Settings, explain_dataset, open_results, open_work
+    from dubium.run.dataset import with_recorded_names
     from dubium.run.store import has_results
     from dubium.run.work import class_count
 
@@ -135,9 +136,10 @@ def compare(
                     f"There is no folder {side!r} here. Give one of results; or a posterior, and --images or --dataset."
                 )
             shape = input_shape_b if index and input_shape_b else input_shape
+            named = image_settings(DEMO if DEMO in sides else side, images, dataset)
             settings = Settings(
                 posterior=posterior_settings(side, *given),
-                images=image_settings(DEMO if DEMO in sides else side, images, dataset),
+                images=with_recorded_names(named, out / COMPARED[index]),
                 method=chosen[index][0], kinds=split_words(kinds) or RANKING,
                 options=side_options(chosen, index, method_options(chosen[index][0], option)), top=top, fit=fit,
                 resize=resize, interpolation=interpolation, input_shape=parse_numbers(shape, int),

@@ -1,5 +1,6 @@
 """Where images come from: a dataset in memory, or files that are read one by one."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -197,6 +198,14 @@ def dataset_folder(named: str, split: str = "test") -> tuple[Path | None, str]:
     name, split = (before, after) if before and after in SPLITS else (named, split)
     folder = Path(name).expanduser()
     return (folder if name not in (*SOURCES, DEMO) and folder.is_dir() else None), split
+
+
+def image_places(images: Mapping[str, Any]) -> list[str]:
+    """The files and folders that settings name, alike however they are spelt; the name of another dataset is itself."""
+    if "files" in images:
+        return [os.path.abspath(os.path.expanduser(name)) for name in images["files"]]
+    folder, split = dataset_folder(images.get("dataset", ""))
+    return [*images.values()] if folder is None else [os.path.abspath(folder), split]
 
 
 def refuse_dataset_folder(out: Path | str, named: str) -> None:
