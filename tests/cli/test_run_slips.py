@@ -38,7 +38,9 @@ def test_a_resize_is_refused_where_it_is_not_known_of_what_size_the_middle_is(he
 
 
 def test_that_the_middle_is_taken_is_said_of_images_of_the_networks_size_and_beside_a_broken_one(here):
-    taken = "images are brought to the networks' size, 8 pixels high, 8 wide (--fit crop --resize 10: the middle of that"
+    taken = (
+        "images are brought to the networks' size, 8 pixels high, 8 wide (--fit crop --resize 10: the middle of that"
+    )
     assert taken in say(*EXPLAIN, "--images", "photos", "--input-shape", "3,8,8", "--resize", 10)
     (here / "photos" / "!broken.png").write_bytes(b"no image")
     more = ("--images", "photos", "--input-shape", "3,8,8", "--resize", 10, "--fresh")
@@ -94,9 +96,7 @@ def test_a_folder_of_images_is_the_same_setting_however_it_is_spelt(here):
             say(*EXPLAIN, option, name, *more)
             assert {file: file.stat().st_mtime_ns for file in (here / "o" / "results").iterdir()} == before
     shutil.copytree(here / "photos", here / "same")
-    assert "settings.images.dataset is 'photos' there, 'same' here" in say(
-        *EXPLAIN, "--dataset", "same", *more, code=2
-    )
+    assert "settings.images.dataset is 'photos' there, 'same' here" in say(*EXPLAIN, "--dataset", "same", *more, code=2)
 
 
 def test_images_that_were_touched_are_told_by_what_files_are_compared(here):

@@ -221,7 +221,9 @@ def test_the_command_that_the_explorer_advises_opens_the_networks(out, tmp_path,
     assert torch.allclose(ours, torch.from_numpy(stored.copy()), atol=1e-6)
 
 
-def test_networks_that_are_named_again_get_the_runs_mean_std_and_output_and_others_are_refused(out, tmp_path, monkeypatch):
+def test_networks_that_are_named_again_get_the_runs_mean_std_and_output_and_others_are_refused(
+    out, tmp_path, monkeypatch
+):
     code = "from torch import nn\ndef network(): return nn.Sequential(nn.Flatten(), nn.Linear(144, 3))\n"
     (tmp_path / "named_again.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)

@@ -136,10 +136,10 @@ def compare(
                     f"There is no folder {side!r} here. Give one of results; or a posterior, and --images or --dataset."
                 )
             shape = input_shape_b if index and input_shape_b else input_shape
-            named = image_settings(DEMO if DEMO in sides else side, images, dataset)
+            shown_images = image_settings(DEMO if DEMO in sides else side, images, dataset)
             settings = Settings(
                 posterior=posterior_settings(side, *given),
-                images=with_recorded_names(named, out / COMPARED[index]),
+                images=with_recorded_names(shown_images, out / COMPARED[index]),
                 method=chosen[index][0], kinds=split_words(kinds) or RANKING,
                 options=side_options(chosen, index, method_options(chosen[index][0], option)), top=top, fit=fit,
                 resize=resize, interpolation=interpolation, input_shape=parse_numbers(shape, int),

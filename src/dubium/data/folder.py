@@ -119,6 +119,7 @@ def read_images(files: list[Path], preprocessing: Preprocessing | None = None) -
                 f"{size_text((image.height, image.width))}). Name the size that the networks take, and "
                 "they are brought to it: --input-shape 3,224,224 (channels, height, width) of `dubium explain`, "
                 "`dubium evaluate`, `dubium train` and `dubium train-vae`, input_shape= in Python, as in "
+                "dubium.evaluate(posterior, folder, input_shape=(3, 224, 224)) or, where networks are trained on them, "
                 "dubium.evaluate(None, folder, protocol='causes', input_shape=(3, 224, 224))."
             )
     mode = "L" if all(image.mode == "L" for image in images) else "RGB"

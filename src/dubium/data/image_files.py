@@ -130,7 +130,7 @@ def kind_advice(name: Path | str) -> str:
     """What to do with a file that is called like another kind than those that are read; "" where nothing is known."""
     suffix = Path(name).suffix.lower()
     if suffix in ARRAYS:
-        return f" Arrays of images are a dataset: --dataset {name} on the command line, {str(name)!r} as the data in Python."
+        return f" Arrays of images are a dataset: --dataset {name}; in Python the data {str(name)!r}, not in a list."
     return f" Files of the kind {suffix} are not read; convert them to PNG or JPEG." if suffix in UNREAD else ""
 
 

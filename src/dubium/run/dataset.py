@@ -122,8 +122,8 @@ def claim_folder(out: Path, work: Work, fresh: bool) -> dict[str, Any]:
 
 def changed_files_text(work: Work, there: Mapping[str, Any]) -> str:
     """By what image files are compared, where a folder's results are of others with the same names; "" elsewhere."""
-    named = there.get("settings", {}).get("images")
-    if not isinstance(work.source, FileImages) or named != work.settings.images or there["images"] == work.about["images"]:
+    is_named_alike = there.get("settings", {}).get("images") == work.settings.images
+    if not isinstance(work.source, FileImages) or not is_named_alike or there["images"] == work.about["images"]:
         return ""
     return (
         "Image files are the same by their names, sizes and times of change, not by their pixels (cp -p and rsync -t "

@@ -16,10 +16,11 @@ from dubium.attribution._counterfactual_search import encode_images
 from dubium.checks import parse_memory
 from dubium.choices import BILINEAR
 from dubium.class_names import replaced_names_note
+from dubium.data.dataset import GIVEN
 from dubium.data.fit import Preprocessing
 from dubium.data.image_files import size_text
 from dubium.data.labels import check_spelling, match_labels
-from dubium.data.samples import GIVEN, unused_label_note
+from dubium.data.samples import unused_label_note
 from dubium.errors import FileFormatError, OptionError
 from dubium.explanation import Explanation
 from dubium.fingerprint import method_fingerprint, posterior_digests
