@@ -187,7 +187,7 @@ def test_a_vae_is_trained_on_photos_that_differ_in_size_once_a_shape_is_named(he
 
 
 def test_photos_that_differ_in_size_are_told_of_the_call_in_python_for_networks_of_ones_own(here):
-    code, output = run("evaluate", "blurring", "demo", "--dataset", "photos", *SMOKE, "--out", "blurring")
+    code, output = run("evaluate", "blurring", OWN[0], "--dataset", "photos", *SMOKE, "--out", "blurring")
     assert code == 2
     assert "dubium.evaluate(posterior, folder, input_shape=(3, 224, 224))" in output
 
