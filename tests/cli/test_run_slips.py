@@ -111,3 +111,18 @@ def test_images_that_were_touched_are_told_by_what_files_are_compared(here):
 def test_a_whole_number_as_text_is_a_number_of_bytes(here):
     say(*EXPLAIN, "--images", "photos", "--input-shape", "3,8,8", "--memory", "536870912")
     assert parse_memory(" 2000 ") == 2000
+
+
+def test_a_table_that_does_not_list_all_says_how_many_more_there_are(here):
+    write_photos([here / "many"], 12, (8, 8))
+    explain = ("explain", OWN, "--method", "grad", "--images", "many", "--input-shape", "3,8,8", "--fresh")
+    assert "... and 2 more that are less uncertain 12 images scored, 12 explained. Open" in say(*explain)
+    assert "... and 1 more that are less uncertain 12 images scored, 11 explained. Open" in say(*explain, "--top", 11)
+    assert "more that are" not in say(*explain, "--top", 10)
+    assert "... and 9 more" in say("uncertainty", *explain[1:2], *explain[4:8], "--top", 3)
+
+
+def test_an_estimate_of_files_counts_files_since_some_may_not_be_readable(here):
+    (here / "photos" / "broken.png").write_bytes(b"no image")
+    found = say(*EXPLAIN, "--images", "photos", "--input-shape", "3,8,8", "--estimate")
+    assert "5 files to score (10 forward passes), 1 to explain: about" in found

@@ -47,6 +47,8 @@ def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED
             text_cell(votes_text([class_name(names, int(k)) for k in row.members.argmax(1)])),
         )
     Console().print(table)
+    if (more := (results.explained_count() or len(results)) - table.row_count) > 0:
+        print(f"... and {more:,} more that are less uncertain")
 
 
 def votes_text(votes: Sequence[str]) -> str:
