@@ -1,8 +1,10 @@
 """Options at the public edge, and the words that messages have in common."""
 
+import re
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import index
 from typing import Any
 
@@ -118,6 +120,22 @@ def skipped_note(reasons: Sequence[str]) -> str:
 
 def list_some(items: Sequence[object], most: int = 5) -> str:
     return ", ".join(map(str, items[:most])) + (", ..." if len(items) > most else "")
+
+
+@contextmanager
+def without_repeated_warnings() -> Iterator[None]:
+    """Within, a warning that differs from an earlier one in nothing but its numbers is not said again."""
+    said, show = set[str](), warnings.showwarning
+
+    def show_new(message: Warning | str, *place: Any, **where: Any) -> None:
+        words = re.sub(r"\S*\d\S*", "", str(message))
+        if words not in said:
+            said.add(words)
+            show(message, *place, **where)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show_new
+        yield
 
 
 def warn_user(message: str) -> None:
