@@ -126,3 +126,12 @@ def test_an_estimate_of_files_counts_files_since_some_may_not_be_readable(here):
     (here / "photos" / "broken.png").write_bytes(b"no image")
     found = say(*EXPLAIN, "--images", "photos", "--input-shape", "3,8,8", "--estimate")
     assert "5 files to score (10 forward passes), 1 to explain: about" in found
+
+
+def test_an_array_of_one_colour_image_is_told_how_to_become_one(here):
+    note = "Is the array one colour image, not three grey ones? Save it as images: numpy.save(name, x[None])."
+    for count, said in ((3, True), (4, False)):
+        np.save("x.npy", np.zeros((count, 8, 8), np.uint8))
+        assert (note in say(*EXPLAIN, "--dataset", "x.npy", "--fresh")) == said
+    np.save("x.npy", np.zeros((1, 3, 8, 8), np.uint8))
+    assert "grey" not in say(*EXPLAIN, "--dataset", "x.npy", "--fresh")

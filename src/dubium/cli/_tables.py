@@ -120,7 +120,7 @@ def print_json(value: Any) -> None:
 def say_changes(work: "Work") -> None:
     """Say what becomes of the images that the user may not know of: their size, where it decides, and their colours."""
     from dubium.checks import count_text
-    from dubium.data.image_files import size_text
+    from dubium.data.image_files import ARRAYS, size_text
     from dubium.run.sources import read_items
 
     channels, height, width = work.preprocessing.shape
@@ -140,6 +140,10 @@ def say_changes(work: "Work") -> None:
     if channels and given != channels:
         grey = "are colour and become grey" if channels == 1 else "are grey and become colour"
         said.append(f"images {grey}: the networks take {count_text(channels, 'channel')}.")
+        if given == 1 and len(work.source) == channels and work.settings.images.get("dataset", "").endswith(ARRAYS):
+            said.append(
+                "Is the array one colour image, not three grey ones? Save it as images: numpy.save(name, x[None])."
+            )
     resize = work.settings.resize
     if height and width and (size != [height, width] or resize):
         middle = f" --resize {resize}: the middle of that is taken" if resize else ""
