@@ -186,6 +186,19 @@ def test_a_vae_is_trained_on_photos_that_differ_in_size_once_a_shape_is_named(he
     assert "--input-shape 3,16,16 brings them to that" in output
 
 
+def test_photos_that_differ_in_size_are_told_of_the_call_in_python_for_networks_of_ones_own(here):
+    code, output = run("evaluate", "blurring", OWN[0], "--dataset", "photos", *SMOKE, "--out", "blurring")
+    assert code == 2
+    assert "dubium.evaluate(posterior, folder, input_shape=(3, 224, 224))" in output
+
+
+def test_an_evaluation_says_a_warning_once_whatever_its_numbers_are(recwarn):
+    x = dubium.data.load("demo").images[:32].float()
+    dubium.evaluate("demo", x, ["grad"], scale="smoke", images=2, step=10.0)
+    said = [warning for warning in recwarn if "Then give x / 255." in str(warning.message)]
+    assert [warning.filename for warning in said] == [__file__]
+
+
 def test_causes_takes_photos_that_differ_in_size_as_its_refusal_says(here):
     code, output = run("evaluate", "causes", "--dataset", "photos", *SMOKE, "--out", "causes")
     assert code == 2

@@ -217,6 +217,10 @@ def test_constants_for_bytes_are_refused_where_images_are_from_0_to_1(here, netw
 
 def test_labels_of_another_dataset_are_not_used_with_a_word_about_it(networks, x, tmp_path):
     far = Images(x, torch.tensor([0, 1, 2, 9]), tuple(map(str, range(10))), "far", "test")
+    with pytest.warns(
+        UserWarning, match="Labels are not used: the data has labels up to 9, the networks have 3 classes"
+    ):
+        dubium.explain_dataset(networks, (x, torch.tensor([9, 0, 1, 2])), tmp_path / "g", method="grad")
     with pytest.warns(UserWarning, match="Labels are not used: far has labels up to 9, the networks have 3 classes"):
         results = dubium.explain_dataset(networks, far, tmp_path / "out", method="grad")
     assert [row.label for row in results.rows()] == [None] * 4

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dubium._explain import uncertainty
-from dubium.checks import check_kinds, check_seed, skipped_note
+from dubium.checks import check_kinds, check_seed, skipped_note, without_repeated_warnings
 from dubium.choices import DEMO
 from dubium.class_names import check_class_names
 from dubium.data import Dataset, load
@@ -41,6 +41,7 @@ RESHAPE = (
 )
 
 
+@without_repeated_warnings()
 def evaluate(
     posterior: Any,
     data: Any,

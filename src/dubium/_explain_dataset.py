@@ -8,8 +8,8 @@ from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.checks import check_kinds, skipped_note, warn_user
 from dubium.choices import RANKING
 from dubium.class_names import check_class_names
+from dubium.data.dataset import GIVEN
 from dubium.data.labels import folder_labels_note
-from dubium.data.samples import GIVEN
 from dubium.errors import OptionError
 from dubium.folder_lock import own_folder
 from dubium.networks.outputs import OutputChoice

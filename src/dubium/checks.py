@@ -1,8 +1,10 @@
 """Options at the public edge, and the words that messages have in common."""
 
+import re
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from operator import index
 from typing import Any
 
@@ -12,7 +14,7 @@ from torch import Tensor
 from dubium.errors import DubiumWarning, OptionError, UnknownNameError, unknown_name_text
 from dubium.types import KINDS, Kind
 
-UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1}
+UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "B": 1, "": 1}
 
 
 def describe_tensor(value: object) -> str:
@@ -35,7 +37,11 @@ def check_kinds(kinds: object) -> tuple[Kind, ...]:
 
 
 def parse_memory(memory: int | str) -> int:
-    """Bytes, from a number or from text such as "512MiB"."""
+    """Bytes, from a number or from text such as "512MiB".
+
+    >>> parse_memory("2KiB"), parse_memory("512"), parse_memory(512)
+    (2048, 512, 512)
+    """
     try:
         if isinstance(memory, str):
             unit = next(unit for unit in UNITS if memory.strip().endswith(unit))
@@ -114,6 +120,22 @@ def skipped_note(reasons: Sequence[str]) -> str:
 
 def list_some(items: Sequence[object], most: int = 5) -> str:
     return ", ".join(map(str, items[:most])) + (", ..." if len(items) > most else "")
+
+
+@contextmanager
+def without_repeated_warnings() -> Iterator[None]:
+    """Within, a warning that differs from an earlier one in nothing but its numbers is not said again."""
+    said, show = set[str](), warnings.showwarning
+
+    def show_new(message: Warning | str, *place: Any, **where: Any) -> None:
+        words = re.sub(r"\S*\d\S*", "", str(message))
+        if words not in said:
+            said.add(words)
+            show(message, *place, **where)
+
+    with warnings.catch_warnings():
+        warnings.showwarning = show_new
+        yield
 
 
 def warn_user(message: str) -> None:

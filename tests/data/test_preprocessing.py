@@ -1,4 +1,5 @@
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -164,6 +165,21 @@ def test_what_a_config_leaves_out_is_said_unless_an_option_says_it(tmp_path):
         prepared_config({"data_config": str(file)}, [])
     with pytest.warns(DubiumWarning, match=r"are taken: interpolation bicubic\."):
         prepared_config({"data_config": str(file), "mean": [0.5], "std": [0.5]}, [])
+
+
+@pytest.mark.parametrize(("wrong", "right"), [("crop_pc", "crop_pct"), ("interpolaton", "interpolation"), ("st", "")])
+def test_a_misspelt_name_of_a_config_is_said_and_others_that_timm_has_are_not(wrong, right, tmp_path):
+    timms = dict.fromkeys(
+        ("fixed_input_size", "pool_size", "first_conv", "classifier", "test_crop_pct", "test_input_size")
+    )
+    file = tmp_path / "config.json"
+    content = {name: value for name, value in CONFIG.items() if name != right}
+    file.write_text(json.dumps({**content, **timms, wrong: 0.9}))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        prepared_config({"data_config": str(file)}, [])
+    expected = f"{file}: the data config has names that are not read: {wrong!r} (is {right} meant?)."
+    assert (expected in [str(one.message) for one in said]) == bool(right)
 
 
 def test_mean_and_std_are_applied_once_and_options_win():

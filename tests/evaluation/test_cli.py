@@ -112,6 +112,15 @@ def test_methods_can_be_added_and_what_is_finished_stays(own, tmp_path):
     assert all(file.stat().st_mtime_ns == time for file, time in before.items())
 
 
+def test_methods_that_are_measured_and_not_named_again_are_said_with_the_words_that_bring_them_back(own, tmp_path):
+    threads = ["--threads", str(torch.get_num_threads()), "--dataset", str(own / "images.npz"), "--scale", "smoke"]
+    for methods, said in {"grad,random": "", "input-grad": "--methods grad,input-grad", "grad,input-grad": ""}.items():
+        words = ["evaluate", "anomaly", str(own / "posterior"), "--out", str(tmp_path), *threads, "--methods", methods]
+        output = " ".join(CliRunner().invoke(app, words).output.split())
+        assert ("the methods that are named now" in output) == bool(said)
+        assert said in output
+
+
 def test_a_folder_of_another_evaluation_is_refused(own, tmp_path):
     on_own("anomaly", own, tmp_path, "--methods", "grad")
     said = on_own("anomaly", own, tmp_path, "--methods", "grad", "--box", "4", code=2)

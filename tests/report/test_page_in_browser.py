@@ -7,8 +7,9 @@ import pytest
 from PIL import Image
 
 from dubium.report import write_page
+from dubium.report.cards import MANY
 from dubium.report.overview import write_overview_page
-from dubium.run import Settings, explain_dataset, open_work
+from dubium.run import Settings, explain_dataset, open_results, open_work
 from tests import piles
 from tests.browser import chromium
 
@@ -199,3 +200,16 @@ def test_a_wide_table_has_a_shadow_where_it_goes_on(open_page, tmp_path):
         page.locator(".scroll").evaluate(f"table => table.scrollLeft = {left}")
         found.append(shadows(page))
     assert found == [(False, True), (True, True), (True, False)]
+
+
+def test_a_phone_that_is_turned_has_a_page_of_its_width(open_page, tmp_path):
+    images = {"dataset": piles.arrays(tmp_path / "images.npz", count=MANY + 2)}
+    run = {"run": piles.posterior(tmp_path / "posterior")}
+    explain_dataset(open_work(Settings(run, images, method="grad")), tmp_path / "many")
+    page = open_page(write_page(open_results(tmp_path / "many")).as_uri(), width=844)
+    page.evaluate("scrollTo(0, 3000)")
+    page.wait_for_timeout(300)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_timeout(300)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    assert len(set(widths(page, ".card"))) == 1

@@ -95,6 +95,20 @@ def test_one_table_at_smoke_scale_and_again(tmp_path):
     assert "done" in listed.output
 
 
+def test_the_page_of_networks_of_ones_own_is_found_by_the_networks_and_by_the_folder_that_is_said(tmp_path):
+    own, out = ("--run", "demo", "--dataset", "mnist"), ("--scale", "smoke", "--out", str(tmp_path))
+    assert call("blurring", *own, *out).exit_code == 0
+    (page,) = tmp_path.glob("smoke/own-*/results.md")
+    written = page.read_bytes()
+    page.unlink()
+    assert call("page", *own, *out).exit_code == 0
+    assert page.read_bytes() == written
+    found = call("page", *out)
+    assert found.exit_code == 2
+    said = f"Those of networks of yours are in {page.parent / 'results'}: give that by --results."
+    assert said.replace(" ", "") in "".join(found.output.split())
+
+
 @pytest.mark.slow
 def test_all_of_it_at_smoke_scale(tmp_path):
     """Within 5 minutes on two cores: every number of the paper but those of libraries that are not installed."""

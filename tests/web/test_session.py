@@ -221,6 +221,30 @@ def test_the_command_that_the_explorer_advises_opens_the_networks(out, tmp_path,
     assert torch.allclose(ours, torch.from_numpy(stored.copy()), atol=1e-6)
 
 
+def test_networks_that_are_named_again_get_the_runs_mean_std_and_output_and_others_are_refused(
+    out, tmp_path, monkeypatch
+):
+    code = "from torch import nn\ndef network(): return nn.Sequential(nn.Flatten(), nn.Linear(144, 3))\n"
+    (tmp_path / "named_again.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in "abc":
+        torch.save(nn.Sequential(nn.Flatten(), nn.Linear(144, 3)).state_dict(), tmp_path / f"{name}.pt")
+    named = {"factory": "named_again:network", "weights": [str(tmp_path / f"{name}.pt") for name in "ab"]}
+    prepared = {**named, "mean": [0.5], "std": [0.25], "output": "logits"}
+    images = {"dataset": str(out / "images.npz")}
+    explain_dataset(open_work(Settings(prepared, images, top=2, input_shape=(1, 12, 12))), tmp_path / "run")
+    session = s.open_results_session(tmp_path / "run", named)
+    item = session.pictures[0]
+    found = s.explain_item(session, item, s.Choice()).scores
+    stored = session.rows[item.id].scores()
+    assert {kind: float(score) for kind, score in found.items()} == pytest.approx(stored, abs=1e-6)
+    assert session.output == "logits"
+    other = s.open_results_session(tmp_path / "run", {**named, "weights": [str(tmp_path / "c.pt")]})
+    assert (other.posterior, "weights or layers differ. Name the run's" in other.why_not) == (None, True)
+    other = s.open_results_session(tmp_path / "run", {**named, "mean": [0.1], "std": [0.25]})
+    assert (other.posterior, "run's: mean, std or other attributes differ" in other.why_not) == (None, True)
+
+
 @pytest.mark.parametrize(
     ("settings", "first"),
     [

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -12,8 +13,10 @@ from dubium.cli._estimate import print_estimate
 from dubium.cli._evaluation_options import PREPARED, SharedOptions
 from dubium.cli._evaluation_tables import print_overview, print_summary
 from dubium.cli._settings import image_settings, method_texts, parse_numbers, posterior_settings, split_words
+from dubium.cli._text import printable
 from dubium.folder_lock import own_folder
 from dubium.protocols import PROTOCOLS, TOGETHER
+from dubium.registry import CONTROL_NAMES
 
 if TYPE_CHECKING:
     from dubium.data.fit import Preprocessing
@@ -38,6 +41,7 @@ def evaluate_and_print(protocol: str, shared: SharedOptions, **changes: Any) -> 
         write_figures(shared.out)
         write_evaluation_page(shared.out)
     print_summary(summary, shared.out)
+    say_other_methods([shared.out], evaluation.method_labels())
     if evaluation.data.skipped:
         raise typer.Exit(1)
 
@@ -64,8 +68,23 @@ def evaluate_all_and_print(
                 write_figures(shared.out / name)
         write_overview_pages(shared.out)
     print_overview(overview, shared.out)
+    say_other_methods([shared.out / name for name in possible], evaluation.method_labels())
     if evaluation.data.skipped:
         raise typer.Exit(1)
+
+
+def say_other_methods(folders: Sequence[Path], labels: Sequence[str]) -> None:
+    """Say which methods of earlier calls are in no table now, and how they get there again."""
+    from dubium.evaluation.shards import other_methods
+
+    others = list(dict.fromkeys(label for folder in folders for label in other_methods(folder, labels)))
+    if others:
+        named = ",".join([*others, *(label for label in labels if label not in CONTROL_NAMES)])
+        typer.echo(
+            "dubium: tables and page have the methods that are named now. To have those of earlier calls too, whose "
+            f"finished parts are kept, name all: --methods {printable(named)}",
+            err=True,
+        )
 
 
 def without_unlabelled(evaluation: "Evaluation", protocols: Sequence[str]) -> Sequence[str]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from dubium.cli._text import printable, text_cell
-from dubium.errors import DubiumError
 from dubium.kinds import KINDS
 
 if TYPE_CHECKING:
@@ -48,6 +47,8 @@ def print_most_uncertain(results: "Results", kind: str, count: int = MOST_LISTED
             text_cell(votes_text([class_name(names, int(k)) for k in row.members.argmax(1)])),
         )
     Console().print(table)
+    if (more := (results.explained_count() or len(results)) - table.row_count) > 0:
+        print(f"... and {more:,} more that are less uncertain")
 
 
 def votes_text(votes: Sequence[str]) -> str:
@@ -119,7 +120,8 @@ def print_json(value: Any) -> None:
 def say_changes(work: "Work") -> None:
     """Say what becomes of the images that the user may not know of: their size, where it decides, and their colours."""
     from dubium.checks import count_text
-    from dubium.data.image_files import size_text
+    from dubium.data.image_files import ARRAYS, size_text
+    from dubium.run.sources import read_items
 
     channels, height, width = work.preprocessing.shape
     if work.note:
@@ -130,16 +132,21 @@ def say_changes(work: "Work") -> None:
             "--input-shape.",
             err=True,
         )
-    try:
-        given, *size = work.source.read(0).image.shape
-    except (DubiumError, OSError):
-        return  # of an image that cannot be read, it is said later
+    item = next(read_items(work.source), None)
+    if item is None:
+        return  # that none can be read is said later
+    given, *size = item.image.shape
     said = []
     if channels and given != channels:
         grey = "are colour and become grey" if channels == 1 else "are grey and become colour"
         said.append(f"images {grey}: the networks take {count_text(channels, 'channel')}.")
-    if height and width and size != [height, width]:
-        middle = f" --resize {resize}: the middle of that is taken" if (resize := work.settings.resize) else ""
+        if given == 1 and len(work.source) == channels and work.settings.images.get("dataset", "").endswith(ARRAYS):
+            said.append(
+                "Is the array one colour image, not three grey ones? Save it as images: numpy.save(name, x[None])."
+            )
+    resize = work.settings.resize
+    if height and width and (size != [height, width] or resize):
+        middle = f" --resize {resize}: the middle of that is taken" if resize else ""
         fit = f"--fit {work.settings.fit}{middle}"
         said.append(f"images are brought to the networks' size, {size_text((height, width))} ({fit}).")
     if said:

@@ -90,8 +90,9 @@ def compare(
     """
     from dubium.cli._progress import stage_bars
     from dubium.path_checks import COMPARED, PAGE, is_evaluation_folder, is_run_folder, refuse_own_files
-    from dubium.report.compare import check_class_counts, write_comparison
+    from dubium.report.compare import check_class_counts, names_note, write_comparison
     from dubium.run import Settings, explain_dataset, open_results, open_work
+    from dubium.run.dataset import with_recorded_names
     from dubium.run.store import has_results
     from dubium.run.work import class_count
 
@@ -135,9 +136,10 @@ def compare(
                     f"There is no folder {side!r} here. Give one of results; or a posterior, and --images or --dataset."
                 )
             shape = input_shape_b if index and input_shape_b else input_shape
+            shown_images = image_settings(DEMO if DEMO in sides else side, images, dataset)
             settings = Settings(
                 posterior=posterior_settings(side, *given),
-                images=image_settings(DEMO if DEMO in sides else side, images, dataset),
+                images=with_recorded_names(shown_images, out / COMPARED[index]),
                 method=chosen[index][0], kinds=split_words(kinds) or RANKING,
                 options=side_options(chosen, index, method_options(chosen[index][0], option)), top=top, fit=fit,
                 resize=resize, interpolation=interpolation, input_shape=parse_numbers(shape, int),
@@ -171,10 +173,13 @@ def compare(
             only = open_results(folder).explained_ids()  # so that the other side explains the same images
         shown = [side or str(factory) for side, factory in ((run_a, posterior), (run_b, posterior_b or posterior))]
         skipped = {item["path"]: item for folder in folders for item in open_results(folder).skipped()}
+        note = names_note(*map(open_results, folders))
         page, agreement = write_comparison(folders[0], folders[1], out, names=titles((shown[0], shown[1]), texts))
     if json:
         print_json({"page": str(page), "a": str(folders[0]), "b": str(folders[1]), **asdict(agreement)})
     else:
+        if note:
+            typer.echo(f"dubium: {note}", err=True)
         print(f"{agreement.images:,} images, the same prediction for {agreement.same_prediction:.1%}. Open {page}.")
     if skipped:
         exit_with_skipped(list(skipped.values()), quiet=json)

@@ -89,10 +89,12 @@ def explain(
     from dubium.cli._progress import stage_bars
     from dubium.report import write_page, write_pngs
     from dubium.run import Settings, explain_dataset, open_work
+    from dubium.run.dataset import with_recorded_names
 
+    folder = out or Path("dubium-explain")
     settings = Settings(
         posterior=named_posterior,
-        images=named_images,
+        images=with_recorded_names(named_images, folder),
         method=method,
         kinds=split_words(kinds) or RANKING,
         options=options,
@@ -107,7 +109,6 @@ def explain(
         batch=batch,
         threads=threads_for(engine, threads),
     )
-    folder = out or Path("dubium-explain")
     if estimate:
         from dubium.run.estimate import estimate_run
 

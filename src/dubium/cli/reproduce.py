@@ -108,7 +108,7 @@ def reproduce(
     if run or posterior:
         named = posterior_settings(run, posterior, weights, mean, std, network_output)
         networks = open_user_networks(named, chosen, scale)
-        jobs, folder = jobs_on_networks(jobs, networks), folder / networks
+        jobs, folder = jobs_on_networks(jobs, networks) if jobs else [], folder / networks
     results, page = results or folder / "results", page or folder / "results.md"
     if name == PAGE:
         check_has_results(results, scale, out)

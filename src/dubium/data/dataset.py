@@ -7,6 +7,9 @@ import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
+GIVEN = "given"
+"""What a dataset is called that came from memory."""
+
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
@@ -33,6 +36,11 @@ class Dataset:
     by_folder: bool = False
     skipped: tuple[str, ...] = ()
     label_note: str = ""
+
+    @property
+    def shown_name(self) -> str:
+        """What messages call it."""
+        return "the data" if self.name == GIVEN else self.name
 
     def __repr__(self) -> str:
         known = f"{len(self.classes)} classes" if self.labels is not None else "no labels"

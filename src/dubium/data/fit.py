@@ -65,12 +65,18 @@ class Preprocessing:
 
     def __post_init__(self) -> None:
         lookup("fit", dict.fromkeys(FITS), self.fit)
-        largest = max((side for side in self.shape[1:] if side is not None), default=1)
-        if self.resize is not None and (None in self.shape[1:] or self.resize < largest):
+        if self.resize is None:
+            return
+        if None in self.shape[1:]:
+            raise OptionError(
+                f"resize is {self.resize}, and it is not known what size the networks take: images are resized before "
+                "a middle of that size is taken. Give it by --input-shape C,H,W. To bring whole images to a size, give "
+                "--input-shape alone."
+            )
+        if self.resize < max(self.input_size((0, 0))):
             raise OptionError(
                 f"resize is {self.resize}, and the networks take {self.shape[1]} x {self.shape[2]} pixels. Images are "
-                "resized before the middle is taken, so give the networks' size (--input-shape C,H,W), and at least "
-                "its larger side."
+                "resized before the middle is taken, so give at least the larger side."
             )
 
     def input_size(self, size: Sequence[int]) -> tuple[int, int]:

@@ -9,7 +9,18 @@ from torch import Tensor
 from dubium.checks import list_some
 from dubium.data.dataset import Dataset
 from dubium.data.fit import Preprocessing
-from dubium.data.image_files import SUFFIXES, byte_pixels, check_name, is_wide, open_image, read_image, size_text
+from dubium.data.image_files import (
+    SUFFIXES,
+    UNREAD,
+    byte_pixels,
+    check_name,
+    is_image,
+    is_wide,
+    kind_advice,
+    open_image,
+    read_image,
+    size_text,
+)
 from dubium.errors import DataNotFoundError, FileFormatError, ImagesError, OptionError
 from dubium.path_checks import is_figure_folder
 
@@ -25,6 +36,7 @@ def read_folder(folder: Path, split: str, preprocessing: Preprocessing | None = 
     skipped: list[str] = []
     if skip:
         groups = [[file for file in group if is_readable(file, skipped)] for group in groups]
+        skipped += [f"{file} is left out.{kind_advice(file)}" for file in unread_images(folder, split)]
     files = [file for group in groups for file in group]
     if not files:
         raise FileFormatError(f"No image in {folder} can be read: {' '.join(skipped[:3])}")
@@ -74,6 +86,13 @@ def list_folder(folder: Path, split: str) -> tuple[list[list[Path]], tuple[str, 
     return groups, tuple(path.name for path in by_class), split
 
 
+def unread_images(folder: Path, split: str) -> list[Path]:
+    """Images of kinds that are not read, in a dataset's folder and its subfolders; `split` is that of `list_folder`."""
+    inner = folder if split == "all" else folder / split
+    files = (file for pattern in ("*", "*/*") for file in inner.glob(pattern))
+    return sorted(file for file in files if file.suffix.lower() in UNREAD and is_image(file, inner))
+
+
 def refuse_image_folder(out: Path | str, named: Iterable[Path]) -> None:
     """Refuse to write results among the images: into a folder that was named for them, or one of images below it."""
     place = Path(out).resolve()
@@ -100,6 +119,7 @@ def read_images(files: list[Path], preprocessing: Preprocessing | None = None) -
                 f"{size_text((image.height, image.width))}). Name the size that the networks take, and "
                 "they are brought to it: --input-shape 3,224,224 (channels, height, width) of `dubium explain`, "
                 "`dubium evaluate`, `dubium train` and `dubium train-vae`, input_shape= in Python, as in "
+                "dubium.evaluate(posterior, folder, input_shape=(3, 224, 224)) or, where networks are trained on them, "
                 "dubium.evaluate(None, folder, protocol='causes', input_shape=(3, 224, 224))."
             )
     mode = "L" if all(image.mode == "L" for image in images) else "RGB"

@@ -25,6 +25,9 @@ from dubium.path_checks import is_figure_folder
 from dubium.reading import open_regular_file
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pgm", ".ppm"})
+UNREAD = frozenset({".heic", ".heif", ".avif", ".jp2", ".j2k", ".jxl", ".svg", ".psd"})
+"""Suffixes of images that are not read: such files are skipped with a word about it, as damaged ones are."""
+ARRAYS = (".npy", ".npz")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM")  # of those suffixes
 PIXELS = 100_000_000  # a larger image is refused before it is decoded
 SIDE = 100_000  # pixels; masks of regions have a number for each column
@@ -38,15 +41,18 @@ def find_images(named: Iterable[str | Path]) -> list[Path]:
     """The image files named, below the folders named, or matching the patterns named, sorted within each.
 
     A file that is named is taken whatever its suffix; one below a folder if its suffix is an image's, and if it is no
-    picture that dubium drew there.
+    picture that dubium drew there. Images of kinds that are not read come last, to be named as skipped.
     """
     found: list[Path] = []
+    unread: list[Path] = []
     has_figures = cache(is_figure_folder)
     for name in named:
         path = Path(name).expanduser()
         if path.is_dir():
             images = (file for file in path.rglob("*") if is_image(file, path))
-            found += sorted(file for file in images if file.parent == path or not has_figures(file.parent))
+            below = sorted(file for file in images if file.parent == path or not has_figures(file.parent))
+            found += [file for file in below if file.suffix.lower() in SUFFIXES]
+            unread += [file for file in below if file.suffix.lower() in UNREAD]
         elif path.is_file():
             found.append(path)
         elif has_magic(str(path)) and (matches := sorted(glob(str(path), recursive=True))):
@@ -58,9 +64,9 @@ def find_images(named: Iterable[str | Path]) -> list[Path]:
     if not found:
         where = ", ".join(str(name) for name in named)
         raise DataNotFoundError(f"There are no images in {where}. Known kinds: {', '.join(sorted(SUFFIXES))}.")
-    for path in found:
+    for path in (*found, *unread):
         check_name(path)
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys([*found, *unread]))
 
 
 def check_name(path: Path) -> None:
@@ -74,7 +80,7 @@ def check_name(path: Path) -> None:
 def is_image(file: Path, below: Path) -> bool:
     """Whether a file below a folder has an image's suffix, and neither it nor a folder on the way is hidden."""
     hidden = any(part.startswith(".") for part in file.relative_to(below).parts)
-    return file.suffix.lower() in SUFFIXES and not hidden and file.is_file()
+    return file.suffix.lower() in SUFFIXES | UNREAD and not hidden and file.is_file()
 
 
 def read_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Float[Tensor, "C H W"]:
@@ -115,9 +121,17 @@ def open_image(source: Path | str | bytes, *, pixels: int = PIXELS) -> Image.Ima
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise FileFormatError(f"{name} has too many pixels to be an honest image ({error}).") from error
     except UnidentifiedImageError as error:  # its text names an object of Python's
-        raise FileFormatError(f"{name} is damaged or not an image (of no known format).") from error
+        raise FileFormatError(f"{name} is damaged or not an image (of no known format).{kind_advice(name)}") from error
     except Exception as error:  # damaged images raise nearly anything
         raise FileFormatError(f"{name} is damaged or not an image ({error}).") from error
+
+
+def kind_advice(name: Path | str) -> str:
+    """What to do with a file that is called like another kind than those that are read; "" where nothing is known."""
+    suffix = Path(name).suffix.lower()
+    if suffix in ARRAYS:
+        return f" Arrays of images are a dataset: --dataset {name}; in Python the data {str(name)!r}, not in a list."
+    return f" Files of the kind {suffix} are not read; convert them to PNG or JPEG." if suffix in UNREAD else ""
 
 
 def open_checked(stream: BufferedReader | BytesIO) -> Image.Image:

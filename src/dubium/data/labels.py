@@ -40,19 +40,19 @@ def match_labels(data: Dataset, names: Sequence[str] | None, count: int) -> tupl
         if not len(data.labels) or int(data.labels.max()) < count:
             return data, ""
         note = (
-            f"Labels are not used: {data.name} has labels up to {int(data.labels.max())}, the networks have {count} "
-            f"classes. Give labels that are numbers of these, 0 to {count - 1}."
+            f"Labels are not used: {data.shown_name} has labels up to {int(data.labels.max())}, the networks have "
+            f"{count} classes. Give labels that are numbers of these, 0 to {count - 1}."
         )
         return replace(data, labels=None, classes=()), note
     if names is None:
         if len(data.classes) == count:
             return data, folder_order_note(data.classes) if data.by_folder else ""
-        why = f"{data.name} has {len(data.classes)} classes ({list_names(data.classes)})"
+        why = f"{data.shown_name} has {len(data.classes)} classes ({list_names(data.classes)})"
     else:
         strange = [name for name in data.classes if name not in names]
         note = (
             f"Labels are not used: no class of the networks ({list_names(names)}) is called {list_names(strange)}, as "
-            f"{data.name} has it. Leave that out of the dataset, or name the classes as it does, in their order: "
+            f"{data.shown_name} has it. Leave that out of the dataset, or name the classes as it does, in their order: "
             "--names, or class_names= in Python."
         )
         return replace(data, labels=None, classes=()), note

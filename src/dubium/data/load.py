@@ -18,7 +18,7 @@ from dubium.data.dataset import Dataset
 from dubium.data.find import data_folders, find_files
 from dubium.data.fit import Preprocessing
 from dubium.data.folder import read_folder, read_images
-from dubium.data.image_files import SUFFIXES
+from dubium.data.image_files import ARRAYS, SUFFIXES
 from dubium.data.npy import read_npz_file
 from dubium.errors import FileFormatError, UnknownNameError, unknown_name_text
 
@@ -68,7 +68,7 @@ def load(
     path = Path(text).expanduser()
     if path.is_dir():
         return read_folder(path, split, preprocessing, skip=skip)
-    if path.is_file() and path.suffix.lower() in (".npy", ".npz"):
+    if path.is_file() and path.suffix.lower() in ARRAYS:
         return prepare_images(read_arrays(path, split), preprocessing)
     if path.is_file() and path.suffix.lower() in SUFFIXES:
         return Dataset(read_images([path], preprocessing), None, (), str(path), "all")

@@ -13,15 +13,12 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
-from dubium.data.dataset import Dataset, as_float
+from dubium.data.dataset import GIVEN, Dataset, as_float
 from dubium.data.image_files import byte_pixels, convert_colours
 from dubium.data.load import load
 from dubium.data.loaders import samples_of
 from dubium.errors import DubiumError, FileFormatError, ImagesError, ImagesTypeError
 from dubium.image_checks import check_finite_images
-
-GIVEN = "given"
-"""What a dataset is called that came from memory."""
 
 IMAGE_KEYS, LABEL_KEYS = ("image", "pixel_values", "img", "x"), ("label", "labels", "y", "target", "targets")
 NO_SAMPLES = "The dataset has no samples."

@@ -133,6 +133,11 @@ def is_measured(folder: Path) -> bool:
     return any(not file.parent.name.startswith((SCORES, EXAMPLES)) for file in shards)
 
 
+def other_methods(folder: Path, labels: Collection[str]) -> list[str]:
+    """The methods that an evaluation's folder has shards of besides these."""
+    return [label for label in _read_json(folder / SETTINGS).get(METHODS) or {} if label not in labels]
+
+
 def protocol_name(settings: Mapping[str, Any]) -> str | None:
     """By which protocol results were made; None of settings that do not say it."""
     protocol = settings.get("protocol")

@@ -83,6 +83,17 @@ def check_class_counts(counts: Sequence[int]) -> None:
         )
 
 
+def names_note(first: Results, second: Results) -> str:
+    """How classes are told apart where one of two runs alone has names for them; "" elsewhere."""
+    named = [letter for letter, run in zip("AB", (first, second), strict=True) if run.about["classes"] is not None]
+    if len(named) != 1:
+        return ""
+    return (
+        f"Classes have names in {named[0]} alone: they are compared by their numbers, and shown by these names. Check "
+        "that both have the same classes in the same order."
+    )
+
+
 def compare_results(
     first: Results, second: Results, names: tuple[str, str], gallery: int
 ) -> tuple[list[str], Agreement]:
@@ -93,7 +104,8 @@ def compare_results(
     kind = first.about["settings"]["kinds"][0]
     ranks = first.ranks(kind, gallery) if first.explained else {}
     waiting = {image_key(row): row for row in first.rows(first.explained) if row.id in ranks and image_key(row) in both}
-    name, images = partial(class_name, first.about["classes"]), first.about["settings"]["images"]
+    classes = first.about["classes"] or second.about["classes"]
+    name, images = partial(class_name, classes), first.about["settings"]["images"]
     most = max((max(a.total, b.total) for a, b in common), default=1.0) or 1.0
     cards, alike = dict[int, str](), dict[str, list[float]]({kind: [] for kind in KINDS})
     for row in second.rows(second.explained):
@@ -138,6 +150,7 @@ def comparison_page(
         + f"{agreement.images:,} images scored by both, {agreement.explained:,} explained by both and shown here."
     )
     lead += " The networks are the same, so that only the maps can differ." if same else ""
+    lead += f" {note}" if (note := names_note(first, second)) else ""
     methods = method_labels(first, second)
     lead += (
         f" Maps by {methods[0]}." if methods[0] == methods[1] else f" Maps by {methods[0]} (A) and {methods[1]} (B)."

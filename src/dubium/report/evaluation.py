@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dubium.checks import count_text
-from dubium.data.samples import GIVEN
+from dubium.data.dataset import GIVEN
 from dubium.errors import FileFormatError
 from dubium.evaluation.overview import is_control
 from dubium.evaluation.protocols.mitigation_arm import NO_ATTENTION

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dubium.checks import count_text
-from dubium.data.samples import GIVEN
+from dubium.data.dataset import GIVEN
 from dubium.evaluation.overview import FILE as OVERVIEW
 from dubium.evaluation.overview import read_overview
 from dubium.figures import three_digits

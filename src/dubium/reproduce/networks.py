@@ -72,13 +72,14 @@ INSTEAD = {"cifar-10": "cifar10-resnet20", "cifar-100": "cifar100-resnets"}
 """Public ensembles that scale `cpu` takes, where they are there, since two cores cannot train a ResNet-18."""
 
 
+OWN_NAME = "own"  # how names of networks of the user's own begin
 OWN: dict[str, Posterior] = {}
 """Networks of the user's own, by the name that `take_networks` gave them; of this process alone."""
 
 
 def take_networks(posterior: Posterior) -> str:
     """Give networks of the user's own a name, by their weights, which jobs can have as their `networks`."""
-    name = "-".join(["own", *(digest[:12] for digest in posterior_digests(posterior).values() if digest)])
+    name = "-".join([OWN_NAME, *(digest[:12] for digest in posterior_digests(posterior).values() if digest)])
     OWN[name] = posterior
     return name
 

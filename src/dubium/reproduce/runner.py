@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dubium.checks import list_some
 from dubium.choices import SCALES
 from dubium.data.find import data_folders, find_files
 from dubium.errors import MissingExtraError, OptionError
@@ -15,7 +16,7 @@ from dubium.reproduce.entries import ENTRIES, Entry
 from dubium.reproduce.figures import FIGURES
 from dubium.reproduce.job import Job
 from dubium.reproduce.measures import MEASURES
-from dubium.reproduce.networks import describe_networks, is_at_hand
+from dubium.reproduce.networks import OWN_NAME, describe_networks, is_at_hand
 from dubium.reproduce.result import read_result, write_result
 from dubium.reproduce.status import CHANGED, DONE, MISSING, JobStatus
 from dubium.reproduce.study import Study
@@ -56,6 +57,8 @@ def check_has_results(results: Path, scale: str, out: Path) -> None:
     if not any(results.glob("*.json")):
         others = [name for name in SCALES if any((out / name / "results").glob("*.json"))]
         there = f" {out} has some of --scale {' and '.join(others)}." if others else ""
+        own = sorted({file.parent for file in (out / scale).glob(f"{OWN_NAME}-*/results/*.json")})
+        there += f" Those of networks of yours are in {list_some(own)}: give that by --results." if own else ""
         raise OptionError(
             f"There are no results in {results}, so that there is nothing to write a page of.{there} Measure them "
             f"first: `dubium reproduce all --scale {scale} --out {out}`; or name their folder: --results FOLDER."

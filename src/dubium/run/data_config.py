@@ -1,6 +1,7 @@
 """How a model's images are prepared, as timm writes it down: size, crop, interpolation, mean and std."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from math import floor, prod
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -20,6 +21,8 @@ DEFAULTS: Mapping[str, Any] = {
     "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225), "interpolation": "bicubic", "crop_pct": 0.875,
 }  # fmt: skip
 """timm's, where a config does not say."""
+NAMES = ("input_size", "crop_mode", *DEFAULTS)
+CLOSE = 0.8  # likeness of a name that is misspelt; timm's files have many names that are not read
 LEAST_PART = 0.05  # a twentieth: images would be resized to 400 times the pixels that are seen
 MOST = 1e30  # of a number, so that float32 holds it
 LEAST = {"mean": -MOST, "std": 1 / MOST}
@@ -84,6 +87,11 @@ def read_config(path: str) -> Mapping[str, Any]:
     content = content.get("pretrained_cfg", content) if isinstance(content, dict) else content
     if not isinstance(content, dict):
         raise FileFormatError(f"{path} holds a {type(content).__name__}; expected an object with input_size, mean, ...")
+    absent = [name for name in NAMES if name not in content]
+    misspelt = {name: near[0] for name in content if (near := get_close_matches(name, absent, n=1, cutoff=CLOSE))}
+    if misspelt:
+        meant = ", ".join(f"{name!r} (is {near} meant?)" for name, near in misspelt.items())
+        warn_user(f"{path}: the data config has names that are not read: {meant}.")
     return content
 
 

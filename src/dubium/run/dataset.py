@@ -16,9 +16,10 @@ from dubium.path_checks import PAGE, PICTURES, RUN, refuse_evaluation_folder, re
 from dubium.reading import read_json
 from dubium.run.job import ShardJob, run_job
 from dubium.run.shard import check_shard, open_shard, read_about, read_rows
+from dubium.run.shard_checks import is_settings
 from dubium.run.signed import FOLDER as SIGNED
 from dubium.run.signed import signed_shard
-from dubium.run.sources import FileImages
+from dubium.run.sources import FileImages, image_places
 from dubium.run.store import EXPLAINED, FOLDER, SCORED, Results, open_results
 from dubium.run.work import Work
 
@@ -103,7 +104,8 @@ def claim_folder(out: Path, work: Work, fresh: bool) -> dict[str, Any]:
         refuse_own_files(out, (RUN, PAGE, DRAWN))
     keeps_scores = not fresh and not has_maps and is_ranked and scoring_part(here) == scoring_part(there)
     if not fresh and not keeps_scores and (has_maps or shard_count(out / SCORES) > 0):
-        advice = "Choose another folder, or delete those results with --fresh (fresh=True in Python)."
+        advice = changed_files_text(work, there)
+        advice += "Choose another folder, or delete those results with --fresh (fresh=True in Python)."
         if not there:
             raise FileFormatError(f"{out} has results, but {FILE}, which says of what, is missing or damaged. {advice}")
         check_recorded(out, there, here, advice=advice)
@@ -116,6 +118,24 @@ def claim_folder(out: Path, work: Work, fresh: bool) -> dict[str, Any]:
     claim = {"shards": None, **here}
     write_json(out / FILE, claim)
     return claim
+
+
+def changed_files_text(work: Work, there: Mapping[str, Any]) -> str:
+    """By what image files are compared, where a folder's results are of others with the same names; "" elsewhere."""
+    is_named_alike = there.get("settings", {}).get("images") == work.settings.images
+    if not isinstance(work.source, FileImages) or not is_named_alike or there["images"] == work.about["images"]:
+        return ""
+    return (
+        "Image files are the same by their names, sizes and times of change, not by their pixels (cp -p and rsync -t "
+        "keep the times). "
+    )
+
+
+def with_recorded_names(images: Mapping[str, Any], out: Path | str) -> Mapping[str, Any]:
+    """`images` of `Settings`, spelt as the folder's run has them where both name the same files and folders."""
+    there = read_claim(Path(out)).get("settings", {}).get("images")
+    is_whole = is_settings({"images": there}) and there.keys() == images.keys()
+    return there if is_whole and image_places(there) == image_places(images) else images
 
 
 def same_method(there: Mapping[str, Any], here: Mapping[str, Any]) -> bool:

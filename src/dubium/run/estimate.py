@@ -10,6 +10,7 @@ from dubium.errors import FileFormatError, OptionError
 from dubium.estimate import Estimate
 from dubium.executor import thread_count
 from dubium.run.job import explain_batch, make_row, read_input
+from dubium.run.sources import FileImages
 from dubium.run.work import Work
 
 SCORED, EXPLAINED = 8, 2  # images that are tried for the estimate
@@ -36,7 +37,8 @@ def estimate_run(work: Work) -> Estimate:
     scored = count if explained < count else 0
     seconds = scored * scoring / len(x) + explained * explaining / len(x[:EXPLAINED])
     passes = count * len(work.posterior)
-    task = f"{count:,} images to score ({passes:,} forward passes), {explained:,} to explain"
+    named = "files" if isinstance(work.source, FileImages) else "images"  # some of them may not be readable
+    task = f"{count:,} {named} to score ({passes:,} forward passes), {explained:,} to explain"
     return Estimate(task, count, passes, explained, seconds, round(size))
 
 

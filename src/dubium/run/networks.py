@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from dubium.data.samples import GIVEN
+from dubium.data.dataset import GIVEN
 from dubium.errors import OptionError, PosteriorTypeError
 from dubium.models import Normalized
 from dubium.models.normalized import Normalise, refuse_second_normalisation

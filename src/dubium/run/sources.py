@@ -1,6 +1,8 @@
 """Where images come from: a dataset in memory, or files that are read one by one."""
 
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +16,7 @@ from dubium.choices import DEMO, SPLITS
 from dubium.data import SOURCES, load
 from dubium.data.dataset import Dataset
 from dubium.data.fit import Preprocessing
-from dubium.data.folder import list_folder, refuse_image_folder
+from dubium.data.folder import list_folder, refuse_image_folder, unread_images
 from dubium.data.image_files import find_images, image_size, read_image
 from dubium.data.load import prepare_images
 from dubium.data.loaders import samples_of
@@ -163,6 +165,13 @@ class SampleImages:
         return f"{label}{tuple(image.shape)}".encode() + image.numpy().tobytes()
 
 
+def read_items(source: ImageSource) -> Iterator[Item]:
+    """The images of a source that can be read, one by one."""
+    for index in range(len(source)):
+        with suppress(FileFormatError, OSError):
+            yield source.read(index)
+
+
 def source_folders(source: ImageSource) -> tuple[str, ...]:
     """The folders that labels come from, in the order of their names; nothing where labels are numbers of classes."""
     if isinstance(source, DatasetImages):
@@ -189,6 +198,14 @@ def dataset_folder(named: str, split: str = "test") -> tuple[Path | None, str]:
     name, split = (before, after) if before and after in SPLITS else (named, split)
     folder = Path(name).expanduser()
     return (folder if name not in (*SOURCES, DEMO) and folder.is_dir() else None), split
+
+
+def image_places(images: Mapping[str, Any]) -> list[str]:
+    """The files and folders that settings name, alike however they are spelt; the name of another dataset is itself."""
+    if "files" in images:
+        return [os.path.abspath(os.path.expanduser(name)) for name in images["files"]]
+    folder, split = dataset_folder(images.get("dataset", ""))
+    return [*images.values()] if folder is None else [os.path.abspath(folder), split]
 
 
 def refuse_dataset_folder(out: Path | str, named: str) -> None:
@@ -233,8 +250,9 @@ def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tup
     if "dataset" in images:
         folder, split = dataset_folder(images["dataset"])
         if folder is not None:
-            groups, folders, _ = list_folder(folder, split)
-            return FileImages([file for group in groups for file in group], known or (), folders, (folder,)), known
+            groups, folders, split = list_folder(folder, split)
+            files = [file for group in (*groups, unread_images(folder, split)) for file in group]
+            return FileImages(files, known or (), folders, (folder,)), known
         dataset = load(images["dataset"])
         is_named = dataset.name in (*SOURCES, DEMO)  # numbers in a file are no names: some classes may be missing
         return DatasetImages(dataset), dataset.classes if known is None and is_named else known

@@ -16,10 +16,11 @@ from dubium.attribution._counterfactual_search import encode_images
 from dubium.checks import parse_memory
 from dubium.choices import BILINEAR
 from dubium.class_names import replaced_names_note
+from dubium.data.dataset import GIVEN
 from dubium.data.fit import Preprocessing
 from dubium.data.image_files import size_text
 from dubium.data.labels import check_spelling, match_labels
-from dubium.data.samples import GIVEN, unused_label_note
+from dubium.data.samples import unused_label_note
 from dubium.errors import FileFormatError, OptionError
 from dubium.explanation import Explanation
 from dubium.fingerprint import method_fingerprint, posterior_digests
@@ -81,11 +82,10 @@ def open_work(
     if isinstance(source, DatasetImages):
         check_spelling(settings.classes, source.dataset)
     channels, height, width = settings.input_shape or input_shape(posterior, record)
-    size_taken = height is None or width is None
-    if size_taken:
+    preprocessing = make_preprocessing(settings, (channels, height, width))
+    if size_taken := height is None or width is None:
         height, width = common_size(source)
-    shape = channels, height, width
-    preprocessing = make_preprocessing(settings, shape)
+        preprocessing = replace(preprocessing, shape=(channels, height, width))
     output = settings.posterior.get("output")
     has_names = classes is not None
     if classes and not settings.classes and (record is None or record.classes is None):  # names of a dataset
@@ -109,7 +109,7 @@ def open_work(
         "images": {"count": len(source), "sha256": source.digest()},
         "method": method_fingerprint(settings.method, options) if settings.top != 0 else {},
         "classes": None if classes is None else list(classes),
-        "input_shape": list(shape),
+        "input_shape": list(preprocessing.shape),
         "size_taken": size_taken,
     }
     return Work(

@@ -1,5 +1,6 @@
 """Images of the explorer: to pick from, of a run's results, and uploads, which are checked."""
 
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from dubium.data.fit import to_size
 from dubium.data.image_files import byte_pixels, is_wide, open_image, read_image
 from dubium.errors import DubiumError, FileFormatError
 from dubium.posteriors import Record
-from dubium.run.sources import ImageSource, Item
+from dubium.run.sources import ImageSource, Item, read_items
 from dubium.run.store import Row
 
 MEGABYTES, PIXELS = 20, 25_000_000  # of an upload
@@ -32,17 +33,7 @@ def item_of_row(row: Row) -> Item:
 
 def readable_items(source: ImageSource | None) -> list[Item]:
     """Some images of a source; those that cannot be read are left out."""
-    found: list[Item] = []
-    if source is None:
-        return found
-    for index in range(len(source)):
-        try:
-            found.append(source.read(index))
-        except (FileFormatError, OSError):
-            continue
-        if len(found) == SHOWN:
-            break
-    return found
+    return [] if source is None else [*islice(read_items(source), SHOWN)]
 
 
 def training_images(record: Record | None) -> dict[str, Any] | None:

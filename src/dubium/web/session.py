@@ -17,6 +17,7 @@ from dubium.errors import DubiumError, FileFormatError, OptionError, lookup
 from dubium.evaluation.metrics.blurring import pixel_ranks
 from dubium.evaluation.metrics.gaussian_blur import gaussian_blur
 from dubium.explanation import Explanation
+from dubium.fingerprint import posterior_digests
 from dubium.registry import AUTO, RECOMMENDED, REGISTERED, UA_BACKPROP, method_names
 from dubium.run.networks import input_shape, open_posterior, weight_dtype
 from dubium.run.settings import Settings
@@ -75,9 +76,10 @@ def open_posterior_session(posterior: Mapping[str, Any], images: Mapping[str, An
     images = images or training_images(record)
     source, classes = open_source(images, classes) if images else (None, classes)
     channels, height, width = settings.input_shape or input_shape(networks, record)
-    sizes = {(item.image.shape[1], item.image.shape[2]) for item in readable_items(source)} if height is None else ()
-    height, width = next(iter(sizes)) if len(sizes) == 1 else (height, width)  # an upload is brought to it
     preprocessing = make_preprocessing(settings, (channels, height, width))
+    sizes = {(item.image.shape[1], item.image.shape[2]) for item in readable_items(source)} if height is None else ()
+    if len(sizes) == 1:  # an upload is brought to it
+        preprocessing = replace(preprocessing, shape=(channels, *next(iter(sizes))))
     if source is not None:
         source, classes, _ = name_by_folders(source, classes, networks, preprocessing, posterior.get("output"))
     return Session(
@@ -105,7 +107,7 @@ def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> S
     opened = None
     if not why_not:
         try:
-            opened, _ = open_posterior(named)
+            opened = open_same_posterior(named, about)
         except DubiumError as error:
             why_not = f"The networks of this run cannot be loaded, so that only its stored maps are shown: {error}"
     rows = {row.id: row for row in results.most_uncertain(settings.kinds[0], SHOWN)} if results.explained else {}
@@ -121,15 +123,30 @@ def open_results_session(folder: Path, posterior: Mapping[str, Any] | None) -> S
 
 
 def complete_posterior(given: Mapping[str, Any] | None, stored: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The posterior to open: what the user named, and weights, mean and std of the run where the code is all of it."""
+    """The posterior to open: what the user named, and what they left out as the run has it: the weights too, where the
+    code is all that they named."""
     if given is None:
         return stored
-    if given.get("weights") or "run" in given or not {"factory", "architecture"} & stored.keys():
-        return given
-    own = {name: value for name, value in given.items() if value}
+    own = {name: value for name, value in given.items() if value != []}
+    if "weights" in own or "run" in own or not {"factory", "architecture"} & stored.keys():
+        return {name: stored[name] for name in ("mean", "std", "output", "data_config") if name in stored} | own
     if "architecture" in stored:
         own["architecture"] = own.pop("factory")
     return {**stored, **own}
+
+
+def open_same_posterior(named: Mapping[str, Any], about: Mapping[str, Any]) -> Posterior:
+    """The networks that are named; others than those of a run's results are refused."""
+    opened, _ = open_posterior(named)
+    digests = posterior_digests(opened)
+    is_other = digests["weights"] != about["posterior"]["sha256"]
+    attributes = digests["network attributes"]  # earlier versions of dubium did not record them
+    if is_other or attributes != about.get("network attributes", attributes):
+        raise OptionError(
+            f"They are others than the run's: {'weights or layers' if is_other else 'mean, std or other attributes'} "
+            "differ. Name the run's, or explore its images with others: dubium serve POSTERIOR --images FOLDER."
+        )
+    return opened
 
 
 def stored_method(settings: Settings) -> dict[str, tuple[str, Mapping[str, Any]]]:

@@ -56,7 +56,7 @@ def leave_out_unlabelled(evaluation: Evaluation, protocols: Sequence[str]) -> tu
     chosen = [name for name in protocols if name not in left_out]
     if not left_out:
         return chosen, {}
-    why = f"needs labels, and the images of {evaluation.data.name} have none. {evaluation.note}".strip()
+    why = f"needs labels, and the images of {evaluation.data.shown_name} have none. {evaluation.note}".strip()
     if not chosen:
         raise OptionError(f"{left_out[0]} {why}")
     return chosen, {

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from dubium.checks import skipped_note
 from dubium.data import Dataset, load
+from dubium.data.dataset import GIVEN
 from dubium.data.fit import Preprocessing
-from dubium.data.samples import GIVEN
 from dubium.errors import DataNotFoundError, OptionError
 from dubium.evaluation.methods import LabelledMethod
 from dubium.evaluation.statistics import mean
