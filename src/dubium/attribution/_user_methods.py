@@ -152,7 +152,7 @@ def guard_user_method(function: Attributor, name: str, *, may_hook_one: bool) ->
 
 @contextmanager
 def same_modes_and_buffers(network: nn.Module) -> Iterator[None]:
-    """Put every module's mode and buffers back at the end: a pass in training mode moves the statistics of BatchNorm."""
+    """Put all modes and buffers back at the end: a pass in training mode moves the statistics of BatchNorm."""
     modules = list(network.modules())
     modes = [(module, module.training) for module in modules]
     buffers = [
