@@ -1,6 +1,7 @@
 """The pipeline: check, borrow the networks, attribute."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from jaxtyping import Float
@@ -99,7 +100,7 @@ def explain(
                 refuse_maps(each, chosen.name, is_users=chosen.attributor.is_users)
         if chosen.attributor.entry is METHODS[FULLGRAD] and networks.first_checks.node_names_of_watched_networks:
             warn_if_incomplete(networks, networks.first_checks.node_names_of_watched_networks, x, context.memory)
-    warn_of_logits(x, logits, kinds)
+        warn_of_logits(x, logits, kinds, partial(predict_logits, networks, memory=context.memory))
     if pair_ids is not None:
         used_options = {**used_options, "pair": pair_ids}
         names = None if names is None else tuple(names[k] for k in pair_ids)
@@ -144,7 +145,7 @@ def uncertainty(
         logits = predict_logits(networks, x, limit)
         if networks.are_generated:
             networks.check_repeats(logits)
-    warn_of_logits(x, logits, kinds)
+        warn_of_logits(x, logits, kinds, partial(predict_logits, networks, memory=limit))
     return make_explanation(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})
 
 
