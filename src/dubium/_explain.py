@@ -11,9 +11,9 @@ from dubium._methods import FULLGRAD, choose_method
 from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_CONTEXT, DEFAULT_MEMORY, Context
 from dubium.attribution._passes import predict_logits
-from dubium.checks import check_kinds, check_seed, parse_memory
+from dubium.checks import check_kinds, check_progress, check_seed, parse_memory
 from dubium.class_names import check_class_names
-from dubium.errors import OptionError, PosteriorTypeError
+from dubium.errors import PosteriorTypeError
 from dubium.explanation import Explanation, make_explanation
 from dubium.image_checks import check_images
 from dubium.networks.borrow import borrow_networks
@@ -83,8 +83,7 @@ def explain(
     """
     check_images(x)
     kinds = check_kinds(kinds)
-    if progress is not None and not callable(progress):
-        raise OptionError(f"progress={progress!r}; a function of (steps done, steps in all) is needed.")
+    check_progress(progress, "steps done", "steps in all")
     context = Context(parse_memory(memory), check_seed(seed), progress or DEFAULT_CONTEXT.progress)
     chosen = choose_method(method, options, x.shape[1])
     names = None if class_names is None else check_class_names(class_names)
