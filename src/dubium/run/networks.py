@@ -37,7 +37,8 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
         return (posterior if is_plain else normalize_inputs(posterior, named)), record
     if "factory" not in named:
         raise OptionError(
-            "No networks are named: give a folder of dubium.save_posterior, or --posterior module:factory."
+            "No networks are named: give a folder of dubium.save_posterior, or --posterior module:factory; in Python "
+            "Settings(posterior={'run': folder}), or {'factory': 'module:factory', 'weights': [files]}."
         )
     factory, weights = import_path(named["factory"], "MODULE:FACTORY"), list(named.get("weights") or ())
     if weights:
