@@ -70,7 +70,13 @@ def find_user_method(what: object) -> tuple[str, Attributor] | None:
     refuse_attribute(what)
     if not isinstance(what, str) and is_captum(what):
         name, function = captum_name(what), captum_attributor(what)
-    elif callable(what) and not isinstance(what, type):
+    elif isinstance(what, type):
+        named = argument if isinstance(argument, str) else what.__name__
+        raise OptionError(
+            f"The method {named} is a class, and none of Captum's. Give a function (network, x, target) -> maps "
+            "(B, T, H, W), or an object that is called so."
+        )
+    elif callable(what):
         name = getattr(getattr(what, "func", what), "__name__", type(what).__name__)
         check_signature(what, name)
         function = what

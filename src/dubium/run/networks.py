@@ -45,7 +45,7 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
         return normalize_inputs(load_weights(factory, weights), named), None
     try:
         with torch.random.fork_rng(devices=[]):
-            built = factory()
+            built = factory if isinstance(factory, nn.Module) else factory()
     except Exception as error:
         hint = arguments_hint(factory)
         raise OptionError(f"{named['factory']} raised {type(error).__name__}: {error}.{hint}") from error
