@@ -553,6 +553,29 @@ def test_pixels_up_to_255_for_networks_that_want_up_to_1_bring_a_warning(call):
         call(posterior, 254.5 * x[:1])
 
 
+class TellsLeftFromRight(nn.Module):
+    """Its logits are at most 16 apart, however bright the image; half of that at a contrast of `scale / 2`."""
+
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = nn.Parameter(torch.tensor(scale))
+
+    def forward(self, x):
+        contrast = x[..., :6].mean((1, 2, 3)) - x[..., 6:].mean((1, 2, 3))
+        return torch.stack([torch.tanh(contrast / self.scale), -torch.tanh(contrast / self.scale)], 1) * 8
+
+
+@pytest.mark.parametrize("call", [partial(dubium.explain, method="grad"), dubium.uncertainty])
+@pytest.mark.parametrize("image_count", [1, 9])
+def test_pixels_up_to_255_are_warned_of_where_networks_tell_such_images_from_plain_ones_up_to_1(call, image_count):
+    x = torch.zeros(image_count, 1, 12, 12)
+    x[..., :6] = 0.1
+    with pytest.warns(errors.DubiumWarning, match="give x / 255"):
+        call([TellsLeftFromRight(0.2).eval()], 255 * x, kinds="total")
+    call([TellsLeftFromRight(0.2).eval()], x, kinds="total")  # warnings are errors
+    call([TellsLeftFromRight(51.0).eval()], 255 * x, kinds="total")
+
+
 class TakesBytes(nn.Module):
     def __init__(self, network):
         super().__init__()

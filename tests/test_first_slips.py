@@ -13,6 +13,7 @@ import dubium
 from dubium.data import Dataset as Images
 from dubium.errors import (
     DubiumError,
+    FileFormatError,
     ImagesError,
     ImagesTypeError,
     NetworkError,
@@ -56,6 +57,58 @@ def test_what_is_drawn_from_is_saved_as_the_networks_that_are_drawn(networks, x,
     with torch.no_grad():
         found = [torch.stack([network(x) for network in one]) for one in (as_posterior(draw), again)]
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize(
+    ("named", "written"),
+    [
+        ("slips:network@", "slips:network"),
+        ("./slips:network", "slips:network"),
+        ("slips:network:", "slips:network"),
+        ("pkg/slips:network@a.pt", "pkg.slips:network"),
+    ],
+)
+def test_code_that_is_nearly_named_as_python_imports_it_is_answered_with_the_name(named, written, here):
+    files = "a.pt" if named.endswith("a.pt") else "a.pt,b.pt"
+    for words in ([named], ["--posterior", named]):
+        said = say("uncertainty", *words, "--images", "photos", code=2)
+        assert (
+            f"as Python imports it, {written}. Weight files, where it needs them, follow an @: {written}@{files}."
+            in said
+        )
+
+
+def test_a_network_object_stands_for_itself_where_code_is_named(here, networks, x):
+    (here / "objects.py").write_text(
+        "import torch, slips\none = slips.network().eval()\nsome = torch.nn.ModuleList([one])\n"
+    )
+    said = say("uncertainty", "objects:one", "--images", "photos", code=2)
+    assert "If it is one network, name its weight files: --weights a.pt b.pt, or objects:one@a.pt,b.pt;" in said
+    say("uncertainty", "objects:one@a.pt,b.pt", "--images", "photos")
+    say("uncertainty", "objects:some", "--images", "photos", "--kinds", "total")
+    dubium.save_posterior(networks, "saved")
+    with torch.no_grad():
+        for network, again in zip(networks, dubium.load_posterior("saved", "objects:one"), strict=True):
+            assert torch.equal(again(x), network(x))
+
+
+def test_a_class_that_is_named_as_a_method_is_called_a_class(here, networks, x):
+    for method, name in ((nn.Linear, "Linear"), ("torch.nn:Linear", "torch.nn:Linear")):
+        with pytest.raises(OptionError, match=rf"The method {name} is a class, and none of Captum's\. Give a function"):
+            dubium.explain(networks, x, method=method)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("cifar10-resnet", "cifar10-resnet20"), ("demoo", "demo"), ("cifar100-resnts", "cifar100-resnets")],
+)
+def test_a_posteriors_name_that_goes_on_is_nearer_than_one_that_is_alike(given, meant, here, monkeypatch):
+    for name in ("cifar10-resnet20", "cifar100-resnets", "svhn-cnn"):
+        (here / "models" / name).mkdir(parents=True)
+        (here / "models" / name / "posterior.json").write_text("{}")
+    monkeypatch.setenv("DUBIUM_MODELS", str(here / "models"))
+    with pytest.raises(FileFormatError, match=f"Did you mean '{meant}'"):
+        dubium.load_posterior(given)
 
 
 def test_arrays_are_images_as_tensors_are(networks, x, tmp_path):

@@ -230,6 +230,24 @@ def test_a_method_of_ones_own_changes_neither_images_nor_modes(networks, x, argu
     assert torch.equal(found.maps["total"], expected.maps["total"])
 
 
+def test_a_users_method_may_call_networks_in_training_mode_and_their_statistics_come_back(x):
+    networks = [nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten()).eval()]
+    before = [buffer.clone() for network in networks for buffer in network.buffers()]
+    seen = []
+
+    def in_training_mode(network, x, target):
+        network.networks[0].train()
+        found = target(network(x))
+        seen.append(network.networks[0][1].running_mean.clone())
+        network.networks[0][1].running_var = torch.zeros(4)
+        return x.abs().mean(1, keepdim=True).repeat(1, found.shape[1], 1, 1)
+
+    dubium.explain(networks, x, method=in_training_mode, kinds="total")
+    after = [buffer for network in networks for buffer in network.buffers()]
+    assert not torch.equal(seen[0], before[0])
+    assert all(map(torch.equal, after, before))
+
+
 def test_an_error_in_a_users_method_names_the_line(networks, x):
     line = divides_by_nothing.__code__.co_firstlineno + 1
     for method in (divides_by_nothing, f"{__name__}:divides_by_nothing"):

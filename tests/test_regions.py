@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -6,9 +8,11 @@ from hypothesis import strategies as st
 from scipy import ndimage
 
 import dubium
+import dubium.data
 from dubium import errors
 from dubium.explanation import Explanation
 from dubium.figures import smooth_map
+from dubium.kinds import KINDS
 from dubium.regions import Region, bounding_box, label_components, map_regions
 from tests.networks import ensemble, images, small_cnn
 
@@ -98,6 +102,25 @@ def test_regions_of_a_result_are_of_its_smoothed_maps_and_add_up_to_its_scores()
     assert [len(regions) for regions in result.numpy().regions()] == [len(regions) for regions in default]
 
 
+@pytest.mark.parametrize(
+    ("kinds", "kind"), [("total", "total"), (("total", "aleatoric"), "total"), (KINDS, "epistemic")]
+)
+def test_regions_are_of_the_epistemic_map_or_of_the_first_where_no_kind_is_named(kinds, kind):
+    result = dubium.explain(ensemble(small_cnn), images(2), kinds=kinds)
+    assert {region.kind for regions in result.regions() for region in regions} == {kind}
+    assert [[r.box for r in regions] for regions in result.regions()] == [
+        [r.box for r in regions] for regions in result.regions(kind)
+    ]
+
+
+def test_the_region_that_the_page_prints_is_the_first_of_the_demo():
+    page = (Path(__file__).parents[1] / "docs/how-to/regions.md").read_text()
+    result = dubium.explain(
+        dubium.load_posterior("demo"), dubium.data.load("demo").batch(range(8)), method="auto", kinds="epistemic"
+    )
+    assert f"print(region)  # {result.regions()[0][0]}\n" in page
+
+
 def test_a_map_of_zeros_is_all_remainder_and_negative_parts_count_as_zero():
     (rest,) = map_regions(torch.zeros(4, 5), "epistemic")
     assert (rest.share, rest.area, rest.box, rest.is_remainder) == (1.0, 20, (0, 0, 4, 5), True)
@@ -109,7 +132,7 @@ def test_what_is_not_there_is_refused():
     maps = {"total": torch.rand(1, 4, 4)}
     result = Explanation({"total": torch.ones(1)}, maps, torch.rand(1, 3), torch.rand(2, 1, 3), "grad", {})
     with pytest.raises(errors.OptionError, match=r"kind='epistemic'.*it has total"):
-        result.regions()
+        result.regions("epistemic")
     with pytest.raises(errors.OptionError, match=r"level=1\.5; .*at most 1"):
         result.regions("total", level=1.5)
     with pytest.raises(errors.OptionError, match=r"level=0"):

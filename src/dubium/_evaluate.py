@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from dubium._explain import uncertainty
-from dubium.checks import check_kinds, check_seed, skipped_note, without_repeated_warnings
+from dubium.checks import check_kinds, check_progress, check_seed, skipped_note, without_repeated_warnings
 from dubium.choices import DEMO
 from dubium.class_names import check_class_names
 from dubium.data import Dataset, load
@@ -90,6 +90,7 @@ def evaluate(
     >>> sorted(found["results"])
     ['edges', 'grad', 'local-contrast', 'random', 'smooth-random']
     """
+    check_progress(progress, "what is being done")
     if protocol == "all":
         raise UnknownNameError(
             "protocol='all' is of the command line: `dubium evaluate all RUN --dataset DATA --out FOLDER`. In Python "

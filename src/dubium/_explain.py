@@ -1,6 +1,7 @@
 """The pipeline: check, borrow the networks, attribute."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from jaxtyping import Float
@@ -10,9 +11,9 @@ from dubium._methods import FULLGRAD, choose_method
 from dubium.attribution._completeness import fullgrad_gap, warn_if_incomplete
 from dubium.attribution._context import DEFAULT_CONTEXT, DEFAULT_MEMORY, Context
 from dubium.attribution._passes import predict_logits
-from dubium.checks import check_kinds, check_seed, parse_memory
+from dubium.checks import check_kinds, check_progress, check_seed, parse_memory
 from dubium.class_names import check_class_names
-from dubium.errors import OptionError, PosteriorTypeError
+from dubium.errors import PosteriorTypeError
 from dubium.explanation import Explanation, make_explanation
 from dubium.image_checks import check_images
 from dubium.networks.borrow import borrow_networks
@@ -82,8 +83,7 @@ def explain(
     """
     check_images(x)
     kinds = check_kinds(kinds)
-    if progress is not None and not callable(progress):
-        raise OptionError(f"progress={progress!r}; a function of (steps done, steps in all) is needed.")
+    check_progress(progress, "steps done", "steps in all")
     context = Context(parse_memory(memory), check_seed(seed), progress or DEFAULT_CONTEXT.progress)
     chosen = choose_method(method, options, x.shape[1])
     names = None if class_names is None else check_class_names(class_names)
@@ -99,7 +99,7 @@ def explain(
                 refuse_maps(each, chosen.name, is_users=chosen.attributor.is_users)
         if chosen.attributor.entry is METHODS[FULLGRAD] and networks.first_checks.node_names_of_custom_networks:
             warn_if_incomplete(networks, networks.first_checks.node_names_of_custom_networks, x, context.memory)
-    warn_of_logits(x, logits, kinds)
+        warn_of_logits(x, logits, kinds, partial(predict_logits, networks, memory=context.memory))
     if pair_ids is not None:
         used_options = {**used_options, "pair": pair_ids}
         names = None if names is None else tuple(names[k] for k in pair_ids)
@@ -144,7 +144,7 @@ def uncertainty(
         logits = predict_logits(networks, x, limit)
         if networks.are_generated:
             networks.check_repeats(logits)
-    warn_of_logits(x, logits, kinds)
+        warn_of_logits(x, logits, kinds, partial(predict_logits, networks, memory=limit))
     return make_explanation(logits, x, kinds, maps=None, extras={}, method="uncertainty", options={})
 
 

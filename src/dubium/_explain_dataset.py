@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dubium.attribution._context import DEFAULT_MEMORY
-from dubium.checks import check_kinds, skipped_note, warn_user
+from dubium.checks import check_kinds, check_progress, skipped_note, warn_user
 from dubium.choices import RANKING
 from dubium.class_names import check_class_names
 from dubium.data.dataset import GIVEN
@@ -21,7 +21,7 @@ from dubium.registry import UA_BACKPROP
 from dubium.report import write_page
 from dubium.run import Results, Settings, open_work
 from dubium.run import explain_dataset as explain_work
-from dubium.run.dataset import StageProgress
+from dubium.run.dataset import STAGE_PROGRESS, StageProgress
 from dubium.run.sources import source_folders, source_of
 from dubium.run.work import agreement_note, changed_shape_note
 
@@ -79,6 +79,7 @@ def explain_dataset(
     (64, 2, True)
     """
     out = check_folder_name(out)
+    check_progress(progress, *STAGE_PROGRESS)
     if not isinstance(method, str):
         raise OptionError(
             f"The method is a {type(method).__name__}; a folder of results needs a name for it: "

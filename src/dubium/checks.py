@@ -5,6 +5,7 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import signature
 from operator import index
 from typing import Any
 
@@ -61,6 +62,25 @@ def check_seed(seed: object) -> int:
     if number is None or not -(2**63) <= number < 2**64:
         raise OptionError(f"seed={seed!r}; a whole number from -2**63 to 2**64 - 1 is needed.")
     return number
+
+
+def check_progress(progress: object, *arguments: str) -> None:
+    """Raise an error unless progress is None, or a function of so many arguments; their names say what they are."""
+    if progress is None:
+        return
+    needed = f"a function of ({', '.join(arguments)}) is needed"
+    if not callable(progress):
+        raise OptionError(f"progress={progress!r}; {needed}.")
+    try:
+        known = signature(progress)
+    except (TypeError, ValueError):  # a function of C's does not show how it is called
+        return
+    try:
+        known.bind(*arguments)
+    except TypeError as error:
+        raise OptionError(
+            f"progress is a function of {known}, which cannot be called so: {error}; {needed}."
+        ) from error
 
 
 def whole_number(value: Any) -> int | None:

@@ -5,6 +5,7 @@ from difflib import get_close_matches
 from typing import TypeVar
 
 T = TypeVar("T")
+MIN_BEGINNING = 3  # letters of a name by which a longer one is found
 
 
 class DubiumError(Exception):
@@ -105,6 +106,12 @@ def unknown_name_text(noun: str, name: object, known: Iterable[str]) -> str:
 
 
 def near_name_hint(name: object, known: Iterable[str]) -> str:
-    """A sentence about the known name that is nearest, after a space; "" where none is near."""
-    near = get_close_matches(str(name), list(known), n=1)
+    """A sentence about the known name that is nearest, after a space; "" where none is near.
+
+    >>> near_name_hint("cifar10-resnet", ["cifar10-resnet20", "cifar100-resnets"])
+    " Did you mean 'cifar10-resnet20'?"
+    """
+    text, names = str(name), list(known)
+    longer = [each for each in names if len(text) >= MIN_BEGINNING and each.startswith(text)]
+    near = sorted(longer, key=len) or get_close_matches(text, names, n=1)
     return f" Did you mean {near[0]!r}?" if near else ""

@@ -90,7 +90,7 @@ class Explanation:
         return twin
 
     def regions(
-        self, kind: str = "epistemic", *, level: float | int | None = None, smooth: float | int | None = None
+        self, kind: str | None = None, *, level: float | int | None = None, smooth: float | int | None = None
     ) -> "list[list[Region]]":
         """For each image its bright regions, the largest share of the score first, and the remainder at the end.
 
@@ -98,7 +98,7 @@ class Explanation:
         column.
 
         Args:
-            kind: of the map.
+            kind: of the map; if it is not given, epistemic where there is such a map, else the first.
             level: the part of the smoothed map's highest value from which a pixel is bright; 0.5 if it is not given.
             smooth: standard deviation of the blur in pixels; a map's longer side over 18 if it is not given.
 
@@ -111,6 +111,7 @@ class Explanation:
         """
         from dubium.regions import LEVEL, map_regions
 
+        kind = kind or ("epistemic" if "epistemic" in self.maps else next(iter(self.maps), "epistemic"))
         if kind not in self.maps:
             there = f"it has {', '.join(self.maps)}" if self.maps else "it has none: dubium.explain makes maps"
             raise OptionError(f"kind={kind!r}, but this explanation has no such maps; {there}.")

@@ -7,8 +7,10 @@ import torch
 from torch import nn
 
 import dubium
-from dubium.errors import NetworkStateError, OptionError, PosteriorError
+from dubium.errors import ImagesError, ImagesTypeError, NetworkStateError, OptionError, OutputError, PosteriorError
 from dubium.posteriors import SWAG, Drawn, Gaussian, MCDropout, fit_laplace, mean_field_vi, sghmc
+from dubium.training import Recipe
+from tests.posteriors.third_party import imported
 
 
 def normalised():
@@ -91,6 +93,53 @@ def test_samples_are_counted_in_whole_numbers(samples, unchecked):
 def test_numbers_out_of_range_are_refused_by_name(fit, name, value):
     with pytest.raises(OptionError, match=f"{name}={value}"):
         fit(nn.Sequential(nn.Flatten(), nn.Linear(36, 3)), BATCHES, **{name: value})
+
+
+FITS = {
+    "laplace": lambda network, batches: imported("laplace") and fit_laplace(network, batches, samples=1),
+    "sghmc": lambda network, batches: sghmc(network, batches, samples=1, burn_in=0, thinning=1),
+    "vi": lambda network, batches: mean_field_vi(network, batches, epochs=1, samples=1),
+    "mitigate": lambda network, batches: dubium.mitigate(network, None, *batches[0], recipe=Recipe(epochs=1)),
+}
+SLIPS = {
+    "too large": (
+        torch.tensor([0, 1, 2, 30]),
+        ImagesError,
+        r"labels are 0 to 30; the network has 3 classes.* 0 to 2\.$",
+    ),
+    "from one": (torch.tensor([1, 2, 3, 1]), ImagesError, "labels are 1 to 3; .*count from 1. Then give labels - 1"),
+    "below zero": (torch.tensor([0, 1, 2, -1]), ImagesError, "labels are -1 to 2"),
+    "too few": (torch.tensor([0, 1, 2]), ImagesError, "4 images and 3 labels"),
+    "one-hot": (torch.eye(3)[[0, 1, 2, 0]], ImagesError, r"labels are torch.float32 of shape \(4, 3\)"),
+    "names": (["cat", "dog", "cat", "dog"], ImagesTypeError, "labels are a list that no tensor can be made of"),
+}
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("slip", SLIPS)
+def test_whatever_is_fitted_refuses_labels_that_are_no_classes_in_the_same_words(fit, slip, unchecked):
+    labels, error, words = SLIPS[slip]
+    with pytest.raises(error, match=words):
+        FITS[fit](normalised(), [(BATCHES[0][0], labels)])
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_whatever_is_fitted_refuses_bytes_and_networks_that_end_in_a_softmax(fit, unchecked):
+    x, labels = BATCHES[0]
+    with pytest.raises(ImagesTypeError, match="x / 255"):
+        FITS[fit](normalised(), [((255 * x).byte(), labels)])
+    with pytest.raises(OutputError, match=r"look like probabilities.*leave out the last softmax"):
+        FITS[fit](nn.Sequential(normalised(), nn.Softmax(1)), BATCHES)
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_whatever_is_fitted_takes_labels_of_any_whole_type(fit):
+    x, labels = BATCHES[0]
+    network = normalised()
+    fitted = [FITS[fit](network, [(x, given)]) for given in (labels, labels.int(), labels.byte(), labels.tolist())]
+    weights = [[*next(iter([one] if fit == "mitigate" else one)).parameters()] for one in fitted]
+    for others in weights[1:]:
+        assert all(map(torch.equal, others, weights[0]))
 
 
 class Redrawn:

@@ -1,5 +1,6 @@
 import glob
 import os
+import re
 import warnings
 from argparse import ArgumentTypeError, Namespace
 from pathlib import Path
@@ -11,7 +12,14 @@ from torch import nn
 from torch.serialization import get_safe_globals, safe_globals
 
 import dubium.data
-from dubium.errors import DataNotFoundError, FileFormatError, OptionError, PosteriorError, PosteriorTypeError
+from dubium.errors import (
+    DataNotFoundError,
+    DubiumWarning,
+    FileFormatError,
+    OptionError,
+    PosteriorError,
+    PosteriorTypeError,
+)
 from dubium.posteriors import load_posterior, load_weights, posterior_record
 
 
@@ -179,6 +187,76 @@ def test_a_damaged_or_missing_file_is_named(name, tmp_path):
     (tmp_path / name).write_bytes(b"PK\x03\x04 nonsense")
     with pytest.raises(FileFormatError, match=f"{name} is damaged"):
         load_weights(net, tmp_path / name)
+
+
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12\n"
+NO_WEIGHTS = {
+    "a pointer of Git LFS": (POINTER, "is a pointer of Git LFS.* Run `git lfs pull`"),
+    "a text": (b"hello", "is damaged, or no weight file: it is a text, which begins with 'hello'"),
+    "a web page": (
+        b"<!DOCTYPE html><p>Sign in</p>",
+        "begins with '<!DOCTYPE html.*It is a web page: download the file",
+    ),
+    "nothing": (b"", "is damaged: it is empty. Was it written or copied whole"),
+}
+
+
+@pytest.mark.parametrize("suffix", ["pt", "safetensors"])
+@pytest.mark.parametrize("what", NO_WEIGHTS)
+def test_what_is_no_weight_file_is_called_what_it_is(what, suffix, tmp_path):
+    content, message = NO_WEIGHTS[what]
+    (tmp_path / f"a.{suffix}").write_bytes(content)
+    with pytest.raises(FileFormatError, match=message) as refused:
+        load_weights(net, tmp_path / f"a.{suffix}")
+    assert "weights_only" not in str(refused.value)
+
+
+def test_half_of_a_checkpoint_is_called_so(tmp_path):
+    torch.save(net().state_dict(), tmp_path / "a.pt")
+    content = (tmp_path / "a.pt").read_bytes()
+    (tmp_path / "a.pt").write_bytes(content[: len(content) // 2])
+    with pytest.raises(FileFormatError, match=r"its end is missing.*Copy it again"):
+        load_weights(net, tmp_path / "a.pt")
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_a_compiled_network_is_converted_by_the_line_in_the_message(tmp_path, x, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    network = net()
+    torch.jit.trace(network, x).save("a.pt")
+    with pytest.raises(FileFormatError, match=r"compiled by torch\.jit, with code, which is not run") as refused:
+        load_weights(net, "a.pt")
+    exec(str(refused.value).partition("Its weights alone: ")[2].rstrip("."), {"torch": torch})
+    assert torch.equal(load_weights(net, "weights.pt")[0](x), network(x))
+
+
+@pytest.mark.parametrize("read", [lambda folder: load_weights(net, folder), load_posterior])
+def test_a_folder_of_weight_files_is_answered_with_their_names(read, tmp_path):
+    networks = [net(), net()]
+    for index, network in enumerate(networks):
+        torch.save(network.state_dict(), tmp_path / f"{index}.pt")
+    with pytest.raises(FileFormatError, match="It has weight files, which are named so: 'module:function@") as refused:
+        read(str(tmp_path))
+    call = re.search(r"dubium\.load_weights\(function, (.*)\) in Python", str(refused.value))
+    assert len(load_weights(net, eval(call[1], {"glob": glob, "sorted": sorted}))) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "common"),
+    [
+        (torch.float16, torch.float32, torch.float32),
+        (torch.float32, torch.float64, torch.float64),
+        (torch.float16, torch.bfloat16, torch.float32),
+    ],
+)
+def test_files_of_different_types_are_loaded_in_the_type_that_holds_all(first, second, common, tmp_path):
+    files = [tmp_path / "a.pt", tmp_path / "b.pt", tmp_path / "c.pt"]
+    for file, dtype in zip(files, (first, second, first), strict=True):
+        torch.save(net().to(dtype).state_dict(), file)
+    with pytest.warns(DubiumWarning, match=rf"a\.pt {first}, .*b\.pt {second}\): all networks .* in {common}"):
+        networks = load_weights(net, files)
+    assert {parameter.dtype for network in networks for parameter in network.parameters()} == {common}
+    assert torch.equal(networks[0][1].weight, torch.load(files[0])["1.weight"].to(common))
 
 
 def test_wrong_numbers_of_things_are_refused(tmp_path):

@@ -10,7 +10,7 @@ import dubium
 from dubium.cli import app
 from dubium.data.fit import place_map, to_size
 from dubium.data.image_files import read_image
-from dubium.errors import OptionError
+from dubium.errors import OptionError, UnknownNameError
 from dubium.executor import in_turn
 from dubium.posteriors import load_posterior
 from dubium.report import write_page
@@ -168,6 +168,22 @@ def test_thumbnails_of_large_images_are_small():
 
 def test_settings_survive_json(pile):
     assert Settings.from_json(json.loads(json.dumps(asdict(pile)))) == pile
+
+
+@pytest.mark.parametrize(
+    ("posterior", "images", "error", "words"),
+    [
+        ({"run": "demo"}, {"datset": "demo"}, UnknownNameError, "No key of images= called 'datset'. .* 'dataset'"),
+        ({"rnu": "demo"}, {"dataset": "demo"}, UnknownNameError, "No key of posterior= called 'rnu'. .* 'run'"),
+        ({"run": "demo", "men": [0.5]}, {"dataset": "demo"}, UnknownNameError, "'men'.* Did you mean 'mean'"),
+        ({"run": "demo"}, {}, OptionError, r"names no images; \{'files'"),
+        ({"run": "demo"}, {"files": "photos"}, OptionError, r"names no images; \{'files'"),
+        ({}, {"dataset": "demo"}, OptionError, r"No networks are named.*Settings\(posterior=\{'run': folder\}\)"),
+    ],
+)
+def test_settings_name_networks_and_images_by_keys_that_exist(posterior, images, error, words):
+    with pytest.raises(error, match=words):
+        open_work(Settings(posterior=posterior, images=images))
 
 
 def test_one_network_without_weights_is_a_mistake(pile):

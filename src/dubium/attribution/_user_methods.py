@@ -3,7 +3,8 @@
 import inspect
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from difflib import get_close_matches
 from functools import wraps
 from pathlib import Path
@@ -69,7 +70,13 @@ def find_user_method(what: object) -> tuple[str, Attributor] | None:
     refuse_attribute(what)
     if not isinstance(what, str) and is_captum(what):
         name, function = captum_name(what), captum_attributor(what)
-    elif callable(what) and not isinstance(what, type):
+    elif isinstance(what, type):
+        named = argument if isinstance(argument, str) else what.__name__
+        raise OptionError(
+            f"The method {named} is a class, and none of Captum's. Give a function (network, x, target) -> maps "
+            "(B, T, H, W), or an object that is called so."
+        )
+    elif callable(what):
         name = getattr(getattr(what, "func", what), "__name__", type(what).__name__)
         check_signature(what, name)
         function = what
@@ -109,19 +116,19 @@ def guard_user_method(function: Attributor, name: str, *, may_hook_one: bool) ->
 
     The function then always gets a target that is one function of the logits, as its author expects. Gradients are
     switched on for it. Its exceptions are raised again as an `OptionError` with its name. It gets a copy of the images,
-    and may switch the networks' modes: they are put back.
+    and may call the networks in training mode: modes and buffers are put back.
 
     Args:
         may_hook_one: whether it treats one network after the other by itself, as Captum's classes are called.
     """
 
     def call(network: nn.Module, x: Images, target: Target, **options: Any) -> Any:  # the caller checks what it returns
-        modes = [(module, module.training) for module in network.modules()]
         watch = None
         if not may_hook_one:
             watch = network.register_forward_pre_hook(warn_of_partial_hooks(network, name))
         try:
-            return function(network, x.clone(), target, **options)
+            with same_modes_and_buffers(network):
+                return function(network, x.clone(), target, **options)
         except (DubiumError, MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
@@ -130,8 +137,6 @@ def guard_user_method(function: Attributor, name: str, *, may_hook_one: bool) ->
         finally:
             if watch is not None:
                 watch.remove()
-            for module, mode in modes:
-                module.training = mode
 
     @wraps(function)
     @torch.enable_grad()
@@ -149,6 +154,28 @@ def guard_user_method(function: Attributor, name: str, *, may_hook_one: bool) ->
         return torch.cat(maps).detach()
 
     return attribute
+
+
+@contextmanager
+def same_modes_and_buffers(network: nn.Module) -> Iterator[None]:
+    """Put all modes and buffers back at the end: a pass in training mode moves the statistics of BatchNorm."""
+    modules = list(network.modules())
+    modes = [(module, module.training) for module in modules]
+    buffers = [
+        (module._buffers, name, buffer, buffer.detach().clone())
+        for module in modules
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+        for owner, name, buffer, before in buffers:
+            owner[name] = buffer
+            if not torch.equal(buffer, before):
+                buffer.detach().copy_(before)
 
 
 def line_text(function: Callable[..., Any], error: Exception) -> str:

@@ -34,6 +34,7 @@ def posterior_settings(
     """
     for name in (run, factory):
         refuse_file_of_code(name or "")
+        refuse_misspelt_code(name or "")
     files = (factory or "").partition("@")[2]
     if files and (run is None or Path(run).resolve() == Path(files).resolve()):
         run, factory = factory, None
@@ -85,6 +86,17 @@ def refuse_file_of_code(text: str) -> None:
         raise OptionError(
             f"{text} names a file of code. Name its module, as Python imports it{where}, and a function: "
             f"{found['module']}:{rest}."
+        )
+
+
+def refuse_misspelt_code(text: str) -> None:
+    """Refuse what is nearly `module:factory@files`: no file behind the @, slashes for dots, a colon too many."""
+    found = re.fullmatch(r"(?P<module>[\w./]*\w):(?P<name>\w[\w.]*):?(@(?P<files>.*))?", text)
+    if found and not is_factory(text) and not Path(text).exists() and not Path(text.partition(":")[0]).is_file():
+        module = found["module"].strip("./").replace("/", ".")
+        raise OptionError(
+            f"{text} is no folder, and looks like code, which is named as Python imports it, {module}:{found['name']}. "
+            f"Weight files, where it needs them, follow an @: {module}:{found['name']}@{found['files'] or 'a.pt,b.pt'}."
         )
 
 

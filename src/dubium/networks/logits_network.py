@@ -30,9 +30,9 @@ from dubium.networks.refusals import (
     refuse_random,
 )
 from dubium.networks.sigmoid_outputs import check_sigmoid_logit, ends_in_sigmoid, is_within_unit
+from dubium.output_checks import are_distributions, are_from_zero_to_one
 from dubium.types import Images
 
-ROUNDING_OF_SUMS = 1e-5  # of probabilities
 LOGIT_ROUNDING = 1e-4  # of the largest logit: smaller differences between two passes are rounding
 
 UNSEEN = "operations that may not be seen"
@@ -248,12 +248,3 @@ def has_no_head(network: nn.Module, output_count: int) -> bool:
 def logits_differ(logits: Tensor, again: Tensor) -> bool:
     """Whether they differ by more than rounding."""
     return bool((logits - again).abs().max() > LOGIT_ROUNDING * logits.abs().max())
-
-
-def are_distributions(logits: Tensor) -> bool:
-    """Whether no number is negative, and each row sums to 1."""
-    return are_from_zero_to_one(logits) and bool((logits.sum(-1) - 1).abs().max() < ROUNDING_OF_SUMS)
-
-
-def are_from_zero_to_one(logits: Tensor) -> bool:
-    return bool(logits.numel()) and float(logits.amin()) >= 0 and float(logits.amax()) <= 1 + ROUNDING_OF_SUMS

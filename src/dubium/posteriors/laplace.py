@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from dubium.checks import check_number
 from dubium.errors import OutputError
 from dubium.posteriors.adapters.laplace import from_laplace
-from dubium.posteriors.batches import Batches, training_batches
+from dubium.posteriors.batches import Batches, check_classes, training_batches
 from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.optional_imports import import_extra
 from dubium.posteriors.weights import WeightSamples, snapshot
@@ -47,7 +47,9 @@ def fit_laplace(
         for parameter, original in zip(copy.parameters(), network.parameters(), strict=True):
             parameter.requires_grad_(original.requires_grad)
     data = training_batches(batches, network)
-    copy = with_logits_output(copy, next(iter(data))[0])
+    x, _ = next(iter(data))
+    copy = with_logits_output(copy, x)
+    check_classes(copy, x, data.label_range)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about its own imports, and about predictions that are not made here
         laplace = library.Laplace(

@@ -13,7 +13,6 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from dubium.errors import NetworkError
-from dubium.output_checks import check_is_tensor
 from dubium.posteriors.optional_imports import import_extra
 from dubium.seeds import temporary_seed
 
@@ -37,7 +36,6 @@ def classification_log_posterior(network: nn.Module, image_count: int, prior_std
         x, labels = batch
         with explain_function_errors():
             logits = functional_call(network, dict(weights.items()), (x,))
-        check_is_tensor(logits)
         squares = torch.stack([weight.square().sum() for weight in weights.values()]).sum()
         return -cross_entropy(logits, labels) - squares / (2 * prior_std**2 * image_count), logits
 

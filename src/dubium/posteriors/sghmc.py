@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from dubium.checks import check_number, warn_user
 from dubium.errors import DivergedError
-from dubium.posteriors.batches import Batches, TrainingBatches, training_batches
+from dubium.posteriors.batches import Batches, TrainingBatches, check_classes, training_batches
 from dubium.posteriors.gaussian import check_samples
 from dubium.posteriors.log_posterior import (
     OnSamplerEpoch,
@@ -67,6 +67,7 @@ def sghmc(
         check_number(name, value)
     start = snapshot(network)
     data = training_batches(batches, network)
+    check_classes(start, next(iter(data))[0], data.label_range)
     log_posterior = classification_log_posterior(start, len(data.dataset), prior_std)
     library = import_extra("posteriors", "posteriors").sgmcmc.sghmc
     # The library's momenta start with variance 1, far above the 1 / N they settle at: a trained network would be lost.

@@ -6,7 +6,7 @@ from torch import nn
 
 from dubium.checks import check_number
 from dubium.errors import DivergedError
-from dubium.posteriors.batches import Batches, training_batches
+from dubium.posteriors.batches import Batches, check_classes, training_batches
 from dubium.posteriors.gaussian import Gaussian, check_samples
 from dubium.posteriors.log_posterior import (
     OnSamplerEpoch,
@@ -56,6 +56,7 @@ def mean_field_vi(
         check_number(name, value)
     start = snapshot(network)
     data = training_batches(batches, network)
+    check_classes(start, next(iter(data))[0], data.label_range)
     log_posterior = classification_log_posterior(start, len(data.dataset), prior_std)
     adam = import_extra("torchopt", "posteriors").adam(lr=lr)
     library = import_extra("posteriors", "posteriors").vi.diag

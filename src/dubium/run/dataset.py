@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from dubium.checks import check_progress
 from dubium.data.folder import refuse_image_folder
 from dubium.errors import FileFormatError
 from dubium.executor import Executor, in_turn
@@ -35,6 +36,7 @@ MAPS_ALONE = ("method", "options", "kinds", "top", "only", "seed")  # settings t
 NAMED = CLAIM[:3]  # a run.json has at least these
 StageProgress = Callable[[str, float | int, int], None]
 """Called with a stage ("score", "explain"), images done, images in all."""
+STAGE_PROGRESS = ("stage", "images done", "images in all")
 
 
 def explain_dataset(
@@ -50,7 +52,9 @@ def explain_dataset(
     Args:
         fresh: delete earlier results first, whatever made them.
         engine: where the jobs run; `ray_cluster` gives another.
+        progress: called with ("score" or "explain", images done, images in all).
     """
+    check_progress(progress, *STAGE_PROGRESS)
     if isinstance(work.source, FileImages):
         refuse_image_folder(out, work.source.named)
     with own_folder(out):

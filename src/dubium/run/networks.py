@@ -37,14 +37,15 @@ def open_posterior(named: Mapping[str, Any]) -> tuple[Posterior, Record | None]:
         return (posterior if is_plain else normalize_inputs(posterior, named)), record
     if "factory" not in named:
         raise OptionError(
-            "No networks are named: give a folder of dubium.save_posterior, or --posterior module:factory."
+            "No networks are named: give a folder of dubium.save_posterior, or --posterior module:factory; in Python "
+            "Settings(posterior={'run': folder}), or {'factory': 'module:factory', 'weights': [files]}."
         )
     factory, weights = import_path(named["factory"], "MODULE:FACTORY"), list(named.get("weights") or ())
     if weights:
         return normalize_inputs(load_weights(factory, weights), named), None
     try:
         with torch.random.fork_rng(devices=[]):
-            built = factory()
+            built = factory if isinstance(factory, nn.Module) else factory()
     except Exception as error:
         hint = arguments_hint(factory)
         raise OptionError(f"{named['factory']} raised {type(error).__name__}: {error}.{hint}") from error

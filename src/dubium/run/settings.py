@@ -7,9 +7,13 @@ from typing import Any
 from dubium.attribution._context import DEFAULT_MEMORY
 from dubium.checks import check_kinds, check_number, parse_memory, plain_number
 from dubium.choices import BILINEAR, CROP, FITS, INTERPOLATIONS, RANKING, STRETCH
-from dubium.errors import OptionError, lookup
+from dubium.data.dataset import GIVEN
+from dubium.errors import OptionError, UnknownNameError, lookup, unknown_name_text
 from dubium.image_checks import check_input_shape
 from dubium.option_text import read_method
+
+POSTERIOR_SETTINGS = ("run", "architecture", "factory", "weights", "mean", "std", "output", "data_config")
+IMAGE_SETTINGS = ("files", "dataset", "factory")
 
 
 @dataclass(frozen=True)
@@ -18,10 +22,12 @@ class Settings:
 
     Args:
         posterior: {"run": folder, name or "demo"}, with {"architecture": "module:factory"} if its networks are the
-            user's own; or {"factory": "module:factory", "weights": [...], "mean": [...], "std": [...]}.
-            Either may have {"output": what to take of a network's output} and {"data_config": "model" or a file}, which
+            user's own; or {"factory": "module:factory"} of a function that gives the networks, or, with
+            {"weights": [files]}, one network without its weights. Any may have {"mean": [...], "std": [...]} of the
+            channels, {"output": what to take of a network's output} and {"data_config": "model" or a file}, which
             says what `input_shape`, `fit`, `resize`, `interpolation`, mean and std are where these are left out.
-        images: {"files": [...]} of images, folders and patterns, or {"dataset": "name:split"}.
+        images: {"files": [...]} of images, folders and patterns, {"dataset": "name:split"}, or
+            {"factory": "module:function"} of a function that gives images, (images, labels) or a torch dataset.
         method: a name, or package.module:name; options may follow, as in `ig:steps=50`, and become `options`.
         kinds: the maps to draw; the first ranks the images.
         top: how many of the most uncertain images to explain; None for all, 0 for none.
@@ -83,6 +89,15 @@ class Settings:
             raise OptionError(f"device is {self.device!r}; expected cpu or cuda.")
         if self.input_shape is not None:
             check_input_shape(self.input_shape)
+
+    def check_keys(self) -> None:
+        """Raise an error where `posterior` or `images` has a key that nothing reads."""
+        for name, given, known in (
+            ("posterior", self.posterior, POSTERIOR_SETTINGS),
+            ("images", self.images, IMAGE_SETTINGS),
+        ):
+            for key in given.keys() - {*known, GIVEN}:
+                raise UnknownNameError(unknown_name_text(f"key of {name}=", key, known))
 
     @property
     def image_fit(self) -> str:

@@ -256,5 +256,10 @@ def open_source(images: Mapping[str, Any], classes: Sequence[str] | None) -> tup
         dataset = load(images["dataset"])
         is_named = dataset.name in (*SOURCES, DEMO)  # numbers in a file are no names: some classes may be missing
         return DatasetImages(dataset), dataset.classes if known is None and is_named else known
+    if not isinstance(images.get("files"), list | tuple):
+        raise OptionError(
+            f"images={dict(images)} names no images; {{'files': [names of files and folders]}} or {{'dataset': "
+            "'name:split'}} is needed."
+        )
     named = tuple(Path(name).expanduser() for name in images["files"])
     return FileImages(find_images(images["files"]), known or (), (), named), known

@@ -61,6 +61,7 @@ def open_work(
     record: Record | None = None,
 ) -> Work:
     """Open what the settings name; images and networks that are open already, with their record, are taken as such."""
+    settings.check_keys()
     if posterior is None:
         posterior, record = open_posterior(settings.posterior)
         named = settings.posterior

@@ -18,8 +18,7 @@ from dubium.errors import (
     UnknownNameError,
     unknown_name_text,
 )
-from dubium.image_checks import check_images
-from dubium.output_checks import check_is_tensor
+from dubium.posteriors.batches import check_classes, check_labelled_images, label_range
 from dubium.training.loop import Objective, fit
 from dubium.training.recipe import Recipe, check_recipe
 from dubium.types import Images
@@ -81,10 +80,10 @@ def mitigate(
             f"mitigate trains one network, a torch.nn.Module, and was given a {type(network).__name__}."
         )
     check_recipe(recipe, misplaced)
-    labels = torch.as_tensor(labels)
-    check_arguments(images, maps, labels, normalisation, space)
+    labels = check_labelled_images(images, labels)
+    check_options(images, maps, normalisation, space)
     trained = deepcopy(network).eval()
-    check_classes(trained, images, labels)
+    check_classes(trained, images, label_range(labels))
     if maps is None:
         fit(trained, mitigation_images(images, labels), recipe, seed=seed, checkpoint=checkpoint)
         return trained
@@ -170,35 +169,16 @@ def mitigation_images(images: Tensor, labels: Tensor) -> Dataset:
     return Dataset(images, labels, (), "mitigation", "train")
 
 
-def check_arguments(images: Images, maps: Tensor | None, labels: Tensor, normalisation: str, space: str) -> None:
-    """Raise an error where shapes do not match, or a name does not exist."""
-    check_images(images)
+def check_options(images: Images, maps: Tensor | None, normalisation: str, space: str) -> None:
+    """Raise an error where the maps are none of these images, or a name does not exist."""
     if maps is not None and not isinstance(maps, Tensor):
         raise ImagesTypeError(
             f"maps is a {type(maps).__name__}; the maps of one kind are needed, a tensor (B, H, W): "
             "maps=result.maps['epistemic']."
         )
-    if labels.ndim != 1 or labels.is_floating_point():
-        raise ImagesError(
-            f"The labels are {labels.dtype} of shape {tuple(labels.shape)}; numbers of classes (B,) are needed."
-        )
-    if len(labels) != len(images) or not len(images):
-        raise ImagesError(f"{len(images)} images and {len(labels)} labels; as many of one as of the other are needed.")
     if maps is not None and maps.shape != (len(images), *images.shape[2:]):
         expected = (len(images), *images.shape[2:])
         raise ImagesError(f"The maps have shape {tuple(maps.shape)}; expected {expected}, one for each image.")
     for noun, value, known in (("normalisation", normalisation, Normalisation), ("space", space, Space)):
         if value not in get_args(known):
             raise UnknownNameError(unknown_name_text(noun, value, get_args(known)))
-
-
-def check_classes(network: nn.Module, images: Images, labels: Tensor) -> None:
-    """Raise an error unless the network puts out logits (B, K) and labels are numbers of its K classes."""
-    with torch.no_grad():
-        logits = network(images[:1].to(next(network.parameters())))
-    check_is_tensor(logits)
-    if int(labels.min()) < 0 or int(labels.max()) >= logits.shape[1]:
-        raise ImagesError(
-            f"The labels are {int(labels.min())} to {int(labels.max())}; the network has {logits.shape[1]} classes, "
-            f"whose numbers are 0 to {logits.shape[1] - 1}."
-        )

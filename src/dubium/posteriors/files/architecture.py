@@ -77,9 +77,10 @@ def arguments_hint(factory: Callable[..., Any]) -> str:
 
 
 def build_imported(path: str, options: Mapping[str, Any]) -> Any:
-    """What the function or class at `path` returns."""
+    """What the function or class at `path` returns; of a network a copy."""
+    found = import_path(path)
     try:
-        return import_path(path)(**options)
+        return snapshot(found) if isinstance(found, nn.Module) else found(**options)
     except TypeError as error:
         raise OptionError(
             f"The architecture {path!r} cannot be built with {options}: {error}. Give options in "
@@ -112,7 +113,10 @@ def import_path(path: str, noun: str = "architecture") -> Callable[..., Any]:
             f"The {noun} {path!r} cannot be imported: {module} raised {type(error).__name__}: {error}."
         ) from error
     if not callable(found):
-        raise OptionError(f"The {noun} {path!r} is a {type(found).__name__}, not a function or class.")
+        raise OptionError(
+            f"The {noun} {path!r} is a {type(found).__name__}, not a function or class. Name a function that returns "
+            "it."
+        )
     factory: Callable[..., nn.Module] = found
     return factory
 

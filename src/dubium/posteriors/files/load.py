@@ -111,7 +111,7 @@ def posterior_folder(path: str | Path) -> Path:
     else:
         where = f"and {MODELS}, the folder of named posteriors, is not set"
     beside = [str(Path(path).parent / name) for name in saved_posteriors(Path(path).parent)]
-    hint = near_name_hint(path, [*beside, *names])
+    hint = near_name_hint(path, [*beside, *names, DEMO])
     raise FileFormatError(
         f"There is no folder {str(path)!r} here, {where}.{hint} Networks of your own, and of other libraries, are "
         "built by a function: module:function@a.pt,b.pt on the command line, dubium.load_weights(function, files) in "

@@ -10,6 +10,7 @@ from dubium.errors import FileFormatError
 from dubium.files import write_json
 from dubium.path_checks import is_evaluation_folder
 from dubium.posterior_kinds import POSTERIOR_KINDS
+from dubium.posteriors.files.no_weights import weights_within
 from dubium.reading import read_json
 
 FORMAT = 1
@@ -64,7 +65,9 @@ def read_record(folder: str | Path) -> Record:
                 "train` command goes on where it stopped."
             ) from error
         what = f" {folder} has an evaluation." if is_evaluation_folder(file.parent) else ""
-        raise FileFormatError(f"{error}{what} A saved posterior is a folder with this file.") from error
+        raise FileFormatError(
+            f"{error}{what} A saved posterior is a folder with this file.{weights_within(folder)}"
+        ) from error
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         found = content.get("format") if isinstance(content, dict) else type(content).__name__
         raise FileFormatError(

@@ -56,7 +56,8 @@ def save_posterior(
         architecture: what the networks are built from, so that they can be loaded without it. Of a function or a
             network only the import path is recorded, and `load_posterior` needs the architecture again.
         kind: how the posterior was made, one of `POSTERIOR_KINDS`; by default what its type tells.
-        classes: names of the classes, in order; with `input_shape`, they are counted.
+        classes: names of the classes, in order. With `input_shape` they are counted here; without it a wrong number of
+            them is found only when the folder is used.
         input_shape: of one image, (C, H, W).
         training: a record of the training, as JSON.
 

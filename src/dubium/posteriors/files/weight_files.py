@@ -1,9 +1,11 @@
 """Weight files as deep ensembles, which are lists of networks (Lakshminarayanan et al., 2017, arXiv:1612.01474)."""
 
 import io
+import os
 import re
 from argparse import Namespace
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import reduce
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,6 +20,7 @@ from dubium.models import Normalized
 from dubium.models.architectures import misfits
 from dubium.models.normalized import refuse_second_normalisation
 from dubium.posteriors.files.architecture import Architecture, build_network
+from dubium.posteriors.files.no_weights import PICKLED, refuse_no_weights, weights_within
 from dubium.posteriors.files.record import FILE
 from dubium.reading import open_archive, read_regular_file
 from dubium.tensor_files import TENSOR_BYTES, parse_safetensors
@@ -44,7 +47,8 @@ def load_weights(
             takes images in [0, 1].
 
     Returns:
-        The networks, in eval mode and without gradients.
+        The networks, in eval mode, without gradients and in one floating type: that of the files, or, where these
+        differ, the type that holds all of them.
 
     >>> from tempfile import TemporaryDirectory
     >>> from safetensors.torch import save_file
@@ -72,7 +76,9 @@ def load_weights(
             )
     else:
         architectures = [architecture] * len(paths)
-    networks = [network_with(a, read_tensors(path), path) for a, path in zip(architectures, paths, strict=True)]
+    networks = in_one_type(
+        [network_with(a, read_tensors(path), path) for a, path in zip(architectures, paths, strict=True)], paths
+    )
     if mean is None or std is None:
         return networks
     refuse_second_normalisation(networks[0])
@@ -83,6 +89,21 @@ def load_weights(
             "to 1, divide mean and std by 255."
         )
     return [*found]
+
+
+def in_one_type(networks: Sequence[nn.Module], files: Sequence[Path]) -> list[nn.Module]:
+    """The networks in the floating type that holds the numbers of all of them; a warning says so where files differ."""
+    found: dict[torch.dtype, Path] = {}
+    for network, file in zip(networks, files, strict=True):
+        dtype = next((p.dtype for p in network.parameters() if p.is_floating_point()), None)
+        if dtype is not None:
+            found.setdefault(dtype, file)
+    if len(found) < 2:
+        return [*networks]
+    common = reduce(torch.promote_types, found)
+    types = ", ".join(f"{file} {dtype}" for dtype, file in found.items())
+    warn_user(f"The weight files differ in their type ({types}): all networks are loaded in {common}.")
+    return [network.to(common) for network in networks]
 
 
 def network_with(
@@ -165,6 +186,8 @@ def read_tensors(file: str | Path, digest: str | None = None) -> dict[str, Tenso
     Args:
         digest: the SHA-256 that the file must have, from a saved posterior's record.
     """
+    if os.path.isdir(file):  # False also of what is no name of a file
+        raise FileFormatError(f"{file} is a folder; names of weight files are needed.{weights_within(file)}")
     try:
         content = read_regular_file(file, most=TENSOR_BYTES)
     except FileNotFoundError as error:
@@ -174,7 +197,8 @@ def read_tensors(file: str | Path, digest: str | None = None) -> dict[str, Tenso
             f"{file} is not the file that {FILE} describes (its SHA-256 differs): it is damaged, or was saved "
             "again and interrupted. Save or copy the posterior again."
         )
-    if Path(file).suffix in (".pt", ".pth", ".ckpt", ".bin", ".tar"):
+    refuse_no_weights(content, file)
+    if Path(file).suffix in PICKLED:
         return parse_pt_file(content, file)
     try:
         return parse_safetensors(content, file)
@@ -207,7 +231,7 @@ def parse_pt_file(content: bytes, file: str | Path) -> dict[str, Tensor]:
                 "'weights.pt'); of a whole network, .state_dict() instead of ['state_dict']."
             )
         raise FileFormatError(
-            f"{file} is damaged, or holds more than tensors: {first} Save the weights alone: {advice}"
+            f"{file} is damaged, or holds more than tensors: {first.rstrip('.')}. Save the weights alone: {advice}"
         ) from error
     return state_dict_of(found, file)
 
