@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from dubium.errors import ImagesError, ImagesTypeError, OptionError, OutputError
 from dubium.image_checks import check_images
 from dubium.output_checks import are_distributions, check_is_tensor
-from dubium.types import Images
 
 Batches = Iterable[Any]
 """Yields (images, labels) on every pass: a DataLoader, or a list of pairs."""
@@ -59,9 +58,10 @@ def label_range(labels: Tensor) -> tuple[int, int]:
     return int(labels.min()), int(labels.max())
 
 
-def check_labelled_images(images: Images, labels: Any) -> Tensor:
+def check_labelled_images(images: Any, labels: Any) -> Tensor:
     """The labels as whole numbers (B,); an error unless there is one for each image."""
-    check_images(images)
+    if not isinstance(images, Tensor) or not images.is_floating_point():
+        check_images(images)  # raises what is wrong; of their shape and values networks here may have any
     try:
         numbers = torch.as_tensor(labels)
     except (TypeError, ValueError, RuntimeError) as error:  # of names, say
@@ -78,7 +78,7 @@ def check_labelled_images(images: Images, labels: Any) -> Tensor:
     return numbers.long()
 
 
-def check_classes(network: nn.Module, images: Images, labels: tuple[int, int]) -> None:
+def check_classes(network: nn.Module, images: Tensor, labels: tuple[int, int]) -> None:
     """Raise an error unless the network puts out logits (B, K) and labels are numbers of its K classes.
 
     Args:

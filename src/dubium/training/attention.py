@@ -18,6 +18,7 @@ from dubium.errors import (
     UnknownNameError,
     unknown_name_text,
 )
+from dubium.image_checks import check_images
 from dubium.posteriors.batches import check_classes, check_labelled_images, label_range
 from dubium.training.loop import Objective, fit
 from dubium.training.recipe import Recipe, check_recipe
@@ -171,6 +172,7 @@ def mitigation_images(images: Tensor, labels: Tensor) -> Dataset:
 
 def check_options(images: Images, maps: Tensor | None, normalisation: str, space: str) -> None:
     """Raise an error where the maps are none of these images, or a name does not exist."""
+    check_images(images)
     if maps is not None and not isinstance(maps, Tensor):
         raise ImagesTypeError(
             f"maps is a {type(maps).__name__}; the maps of one kind are needed, a tensor (B, H, W): "
