@@ -12,9 +12,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from dubium.attribution._autograd.nodes import disable_torch_function
 from dubium.attribution._bias_free import UNHOOKED_LAYERS
 from dubium.attribution._biases import RecordedBiases, first_argument
-from dubium.attribution._closed_forms import ClosedForm, is_nonzero
+from dubium.attribution._closed_forms import ClosedForm, is_nonzero, layer_closed_form
 from dubium.attribution._implicit import ImplicitBiases
-from dubium.attribution._innermost_layers import closed_form_of, innermost_layers
+from dubium.attribution._innermost_layers import LayerFacts, innermost_layers
 from dubium.attribution._operations import OperationRecorder
 from dubium.models.normalized import Normalise
 
@@ -86,24 +86,20 @@ def record_biases(network: nn.Module, *, only_spatial: bool) -> Iterator[Recorde
 
 
 def choose_recorders(
-    layers: Mapping[nn.Module, bool], recorded: RecordedBiases, *, records_operations: bool
+    layers: Mapping[nn.Module, LayerFacts], recorded: RecordedBiases, *, records_operations: bool
 ) -> dict[nn.Module, LayerRecorder]:
-    """The recorder of each layer. A layer without a bias has one only to pause the recording of operations inside.
-
-    Args:
-        layers: with whether their bias is implicit.
-    """
+    """The recorder of each layer. A layer without a bias has one only to pause the recording of operations inside."""
     implicit, recorders = ImplicitBiases(recorded), dict[nn.Module, LayerRecorder]()
     from_parameters, no_bias = KnownBiasRecorder(implicit, recorded.add_layer), KnownBiasRecorder(implicit, None)
-    for layer, has_implicit_bias in layers.items():
-        closed_form = closed_form_of(layer) if has_implicit_bias else None
+    for layer, facts in layers.items():
+        closed_form = None if facts.torch_class is None else layer_closed_form(facts.torch_class, layer)
         if closed_form is not None:
             works_in_place = bool(getattr(layer, "inplace", False))
             record = record_closed_form(recorded, closed_form, in_place=works_in_place)
             recorders[layer] = KnownBiasRecorder(implicit, record, works_in_place=works_in_place)
-        elif has_implicit_bias:
+        elif facts.has_implicit_bias:
             recorders[layer] = implicit
-        elif isinstance(layer, (_BatchNorm, Normalise)) or isinstance(getattr(layer, "bias", None), Tensor):
+        elif isinstance(layer, (_BatchNorm, Normalise)) or (facts.may_have_parameter_bias and layer.bias is not None):
             recorders[layer] = from_parameters
         elif records_operations and type(layer) not in UNHOOKED_LAYERS:
             recorders[layer] = no_bias

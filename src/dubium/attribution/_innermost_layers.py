@@ -8,7 +8,6 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from dubium.attribution._bias_free import HOMOGENEOUS_LAYERS, LINEAR_LAYERS
-from dubium.attribution._closed_forms import ClosedForm, layer_closed_form
 from dubium.models.normalized import Normalise
 from dubium.posteriors.mc_dropout import FixedDropout
 from dubium.posteriors.stack import Stack
@@ -16,9 +15,9 @@ from dubium.posteriors.stack import Stack
 PARAMETER_BIAS_LAYERS = (*LINEAR_LAYERS, _BatchNorm)
 
 
-def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
-    """The modules that count as one function each, with whether their bias is implicit, and whether a forward pass may
-    compute anything outside of them.
+def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, "LayerFacts"], bool]:
+    """The modules that count as one function each, with what is known of it, and whether a forward pass may compute
+    anything outside of them.
 
     - Linear layers and BatchNorm of torch.nn are layers. What is inside them (a weight's parametrization) is none.
     - Modules without children are layers, of any class.
@@ -26,7 +25,7 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
       recorded operation by operation.
     - A Sequential computes nothing between its layers.
     """
-    layers: dict[nn.Module, bool] = {}
+    layers = dict[nn.Module, LayerFacts]()
     network = next(network.modules())  # a wrapper of ours that computes nothing shows the network itself
     computes_outside_layers, waiting, seen, whole_networks = False, [network], {network}, {network}
     while waiting:
@@ -38,7 +37,7 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, bool], bool]:
             [] if facts.may_have_parameter_bias else [each for each in module._modules.values() if each is not None]
         )
         if not children and (module not in whole_networks or facts.torch_class is not None):
-            layers[module] = facts.has_implicit_bias
+            layers[module] = facts
         else:
             computes_outside_layers = computes_outside_layers or facts.torch_class is not nn.Sequential
         if module._forward_hooks or module._forward_pre_hooks:  # a user's
@@ -92,9 +91,3 @@ def class_facts(layer: type[nn.Module], forward: Callable[..., Any]) -> LayerFac
                 base, may_have_parameter_bias, not issubclass(base, (*PARAMETER_BIAS_LAYERS, *HOMOGENEOUS_LAYERS))
             )
     return NOTHING_KNOWN
-
-
-def closed_form_of(layer: nn.Module) -> ClosedForm | None:
-    """The implicit bias as a function of output and input; None if it is not known."""
-    base = layer_facts(layer).torch_class
-    return None if base is None else layer_closed_form(base, layer)
