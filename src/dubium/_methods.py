@@ -82,10 +82,14 @@ class UABackpropMethod:
     options: UABackpropOptions
     explains_log_probs: bool  # the networks that it is given are to return log-probabilities, which are logits too
     name: ClassVar[str] = UA_BACKPROP
-    needs_gradients: ClassVar[bool] = True
+
+    @property
+    def needs_gradients(self) -> bool:
+        """A user's own relevance may do without."""
+        return not self.attributor.is_users
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> MethodResult:
-        if x[:1].nbytes > LARGE_IMAGE:
+        if self.needs_gradients and x[:1].nbytes > LARGE_IMAGE:
             check_gradient_memory(networks, x, context.memory)
         relevance_context = replace(context, progress=DEFAULT_CONTEXT.progress, signed=False)
         prepared = self.attributor.relevance_class(self.attributor, networks, x, relevance_context)
@@ -157,8 +161,8 @@ def choose_ua_backprop(options: Mapping[str, Any], channels: int) -> UABackpropM
     relevance = find_attributor(argument, RELEVANCES, [*RELEVANCES], "relevance")
     known = {"relevance": None, **UA_DEFAULTS, **relevance.options}
     options = check_options(f"{UA_BACKPROP} by {relevance.name}", known, options)
-    for name in options:
-        if name in UA_DEFAULTS and name in relevance.options:
+    for name in relevance.options:
+        if name in UA_DEFAULTS:
             raise OptionError(
                 f"{name!r} is an option of {UA_BACKPROP} and of its relevance {relevance.name}. Rename that one, "
                 f"or bind it: functools.partial({relevance.name}, {name}=...)."

@@ -9,7 +9,7 @@ UA_BACKPROP = "ua-backprop"
 AUTO = "auto"
 RECOMMENDED = "blur-path"
 RECOMMENDED_OPTIONS: Mapping[str, Any] = {"net": 1}
-"""What `method="auto"` stands for, unless other options are given: docs/which-method.md has the evidence."""
+"""What `method="auto"` stands for; options that are given win over these. docs/which-method.md has the evidence."""
 
 PACKAGE = "dubium.attribution"
 

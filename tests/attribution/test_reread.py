@@ -7,11 +7,12 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 
 import dubium
+from dubium.attribution import grad
 from dubium.attribution._autograd.graph import Graph
 from dubium.attribution._autograd.hidden_calls import show_hidden_calls
 from dubium.attribution._gradients import Backward
 from dubium.attribution.fullgrad import FullGradPass
-from dubium.errors import NetworkStateError
+from dubium.errors import NetworkStateError, OptionError
 from tests.networks import images, randomised, small_cnn
 
 
@@ -152,3 +153,56 @@ def test_an_edge_outside_of_a_graph_is_not_found():
     x = torch.rand(2, requires_grad=True)
     graph = Graph([get_gradient_edge(x * 2)], {get_gradient_edge(x).node})
     assert graph.find_output(get_gradient_edge(x * 3)) is None
+
+
+class Autocasts(nn.Module):
+    """A convolution and its BatchNorm compute in types of their own."""
+
+    def __init__(self, bias):
+        super().__init__()
+        self.conv, self.norm, self.dense = nn.Conv2d(1, 4, 3, bias=bias), nn.BatchNorm2d(4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.dense(F.relu(self.norm(self.conv(x))).mean((2, 3))).float()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_gradients_under_autocast_are_autograds(bias):
+    network, x = randomised(Autocasts(bias)), images(2)
+    leaf = x.clone().requires_grad_()
+    expected = [torch.autograd.grad(logits.sum(), leaf, retain_graph=True)[0] for logits in network(leaf).T]
+    found = grad(network, x, lambda logits: logits)
+    torch.testing.assert_close(found, torch.stack(expected, 1).abs().mean(2), rtol=0.05, atol=1e-3)
+    result = dubium.explain([network, randomised(Autocasts(bias), 1)], x, kinds="total")
+    assert result.maps["total"].isfinite().all()
+
+
+class Thresholds(Head):
+    def forward(self, x):
+        return super().forward((x > 0.5).float())
+
+    def between(self, h):
+        return h
+
+
+def occlusion(network, x, target):
+    """A relevance that asks for no gradient."""
+    scores = [(target(network(x)) - target(network(x * (torch.arange(x.shape[3]) != k)))).abs() for k in range(12)]
+    return torch.stack(scores, -1)[:, :, None].expand(-1, -1, x.shape[2], -1)
+
+
+def test_a_users_relevance_may_do_without_gradients():
+    networks, x = [randomised(Thresholds(), seed) for seed in range(2)], images(2)
+    result = dubium.explain(networks, x, relevance=occlusion)
+    torch.testing.assert_close(result.maps["total"].sum((1, 2)), result.scores["total"])
+    with pytest.raises(NetworkStateError, match="no gradient"):
+        dubium.explain(networks, x)
+
+
+def test_a_relevances_own_options_may_not_be_called_as_ua_backprops_also_if_they_are_not_given():
+    def sharpened(network, x, target, *, tau2=9.0):
+        return occlusion(network, x, target) / tau2
+
+    with pytest.raises(OptionError, match="'tau2' is an option of ua-backprop and of its relevance sharpened"):
+        dubium.explain([randomised(small_cnn())], images(1), relevance=sharpened, kinds="total")

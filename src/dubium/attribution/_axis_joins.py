@@ -53,10 +53,11 @@ def find_starts(output: NodeOutput, placed: KnownInput) -> list[int] | None:
 
 
 def copied_lines(output: NodeOutput, placed: KnownInput, number: int) -> list[list[int]] | None:
-    """At which index of an axis of the output numbers of an input ended up: those of its first line along each axis.
+    """For one axis of the output: at which index the elements of an input are, by each axis of the input.
 
-    The node's backward says so: given the index of each of the output's numbers, it returns those of the input's. It
-    computes in the type of the output. If that cannot count so far, the index is given digit by digit.
+    Only elements along the input's axes through its first element are looked at. The node's backward tells: given the
+    index of each of the output's elements, it returns those of the input's. It computes in the type of the output; if
+    that cannot count so far, the index is given digit by digit.
     """
     node, size, axes = output.node_to_ask, output.shape[number], range(len(output.shape))
     base, place_value, lines = int(2 / output_precision(node)), 1, [[0] * length for length in placed.shape]

@@ -33,7 +33,7 @@ class NodeOutput(NamedTuple):
     output_nr: int
     shape: tuple[int, ...]
     known_inputs: list[KnownInput]
-    node_to_ask: Node | None = None  # whose backward tells where the inputs were put, if only that does
+    node_to_ask: Node | None = None  # of operations that save no positions: its backward is run to find them
 
     @property
     def input_layout(self) -> Layout:

@@ -40,7 +40,7 @@ class RecordedBias(NamedTuple):
     shape: torch.Size  # of that tensor
     value: Tensor
     channel_axis: int  # if the bias has one number for each channel: the second or the last
-    layout_edge: GradientEdge  # whose layout places the bias: `edge`, unless that is a leaf that we added
+    layout_edge: GradientEdge  # whose layout places the bias: `edge`, but for the ones of `InputOutputTerms`
 
 
 class NormaliseCall(NamedTuple):
@@ -156,7 +156,7 @@ def place_bias(entry: RecordedBias, layout: Layout | None, image_count: int) -> 
 def bias_of_whole(part: Tensor, bias: Tensor) -> tuple[Tensor, Tensor]:
     """The tensor of which a part was overwritten, `y = h[:, 1:].add_(1)`, and its bias: 0 but for that part.
 
-    What uses `h` afterwards leads to the bias through `h`, and so does what uses `y`.
+    Later uses of `h` and of `y` both reach the bias through the node of `h`.
     """
     whole = whole_tensor(part)
     if whole is part or whole.dtype != bias.dtype or bias.shape != part.shape:

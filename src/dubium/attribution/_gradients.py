@@ -204,10 +204,10 @@ def call_node(node: BackwardNode, input_infos: Sequence[OutputInfo], gradients: 
     else:
         returned = node.autograd_node(*[gradients.get(nr) for nr in range(len(node.outputs))])
     returned = returned if isinstance(returned, tuple) else (returned,)
-    numbers = [each.input_nr for each in node.inputs]
+    input_numbers = [each.input_nr for each in node.inputs]
     if node.is_python:
-        numbers = [tensor_argument(node.autograd_node, number) for number in numbers]
-    at_inputs = [returned[number] for number in numbers]
+        input_numbers = [tensor_argument(node.autograd_node, number) for number in input_numbers]
+    at_inputs = [returned[number] for number in input_numbers]
     return [
         info.zeros() if gradient is None else gradient for gradient, info in zip(at_inputs, input_infos, strict=True)
     ]

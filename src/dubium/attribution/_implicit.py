@@ -36,7 +36,7 @@ class DependentCall:
         self.indices = {id(value): index for index, value in enumerate(dependent)}
         self.returns_nothing = returns_nothing
 
-    def flat_outputs(self, *values: Tensor) -> tuple[Tensor, ...]:
+    def run_on_copies(self, *values: Tensor) -> tuple[Tensor, ...]:
         """The tensors that the function returns for copies of other values of these arguments."""
         copies = [value.clone() for value in values]  # the function may work in place
         args, kwargs = self.arguments(copies)
@@ -50,8 +50,8 @@ class DependentCall:
             (self.args, self.kwargs), lambda each: values[indices[id(each)]] if id(each) in indices else each
         )
 
-    def output(self, values: Sequence[Tensor]) -> Any:
-        """What the function returns for other values of these arguments."""
+    def run_on(self, values: Sequence[Tensor]) -> Any:
+        """What the function returns for other values of these arguments, which it may overwrite."""
         args, kwargs = self.arguments(values)
         return self.function(*args, **kwargs)
 
@@ -256,7 +256,7 @@ class ImplicitBiases:
         call = DependentCall(partial(forward_of_copy, layer), given, {}, dependent, returns_nothing=False)
         try:  # now: a layer that works in place overwrites its input
             values = [value.detach() for value in dependent]
-            self.pending[layer] = implicit_biases(call.flat_outputs, values) if dependent else []
+            self.pending[layer] = implicit_biases(call.run_on_copies, values) if dependent else []
         except NoForwardModeError:
             self.pending[layer] = both_ends = InputOutputTerms(dependent)
             (layer._parameters, state, args, kwargs), _ = call.arguments(both_ends.working_copies)
@@ -275,7 +275,7 @@ class ImplicitBiases:
             terms = [(value, bias, value) for value, bias in outputs if bias is not None]
         if keeps:
             put_into(vars(layer), kept)
-        given = flatten_tensors(args)
+        given = flatten_tensors((args, kwargs))
         for value, bias, layout_from in terms:
             in_place = any(value is each for each in given)
             self.recorded.add(value, bias, layout_from=layout_from, in_place=in_place)

@@ -19,7 +19,7 @@ def innermost_layers(network: nn.Module) -> tuple[dict[nn.Module, "LayerFacts"],
     """The modules that count as one function each, with what is known of it, and whether a forward pass may compute
     anything outside of them.
 
-    - Linear layers and BatchNorm of torch.nn are layers. What is inside them (a weight's parametrization) is none.
+    - Linear layers and BatchNorm of torch.nn are layers. What is inside them (a weight's parametrization) is not.
     - Modules without children are layers, of any class.
     - The network itself, or the one in a wrapper, is a layer only if its class is torch.nn's; otherwise its forward is
       recorded operation by operation.
@@ -78,7 +78,7 @@ def layer_facts(module: nn.Module) -> LayerFacts:
 
 @cache
 def class_facts(layer: type[nn.Module], forward: Callable[..., Any]) -> LayerFacts:
-    """What is known of a class with this forward: what is known of the class of torch.nn whose forward it is."""
+    """The facts of the class of torch.nn that a class takes its forward from, unchanged; nothing if there is none."""
     if layer in (Normalise, FixedDropout):  # the latter has another mask at each call
         return LayerFacts(has_implicit_bias=False)
     for base in layer.__mro__:

@@ -104,16 +104,16 @@ class Layout(NamedTuple):
         A layer from tokens, rows or columns to as many has a bias for each of them.
         """
         axis = self.axes[index]
-        is_kept = axis_size(axis) == size and (is_unplaced(axis) or self.holds_alone(axis))
+        is_kept = axis_size(axis) == size and (is_unplaced(axis) or self.is_only_axis_of_its_lines(axis))
         return self if is_kept else self.forget_axis(index, size)
 
     def spans_feature(self, index: int) -> bool:
         """Whether an axis runs along all rows, or all columns, of the feature (not of the image), and nothing else."""
         axis = self.axes[index]
         is_whole = len(axis) == 1 and axis[0].size * axis[0].lines_per_index == axis[0].feature_lines
-        return is_whole and axis[0].along in (ROWS, COLUMNS) and self.holds_alone(axis)
+        return is_whole and axis[0].along in (ROWS, COLUMNS) and self.is_only_axis_of_its_lines(axis)
 
-    def holds_alone(self, axis: Axis) -> bool:
+    def is_only_axis_of_its_lines(self, axis: Axis) -> bool:
         """Whether an axis holds nothing but rows or columns, and no other axis holds any part of the same."""
         own = [part.along for part in expand_tokens(axis)]
         return not {IMAGES, UNPLACED} & {*own} and len(own) == sum(part.along in own for part in self.placed_parts())

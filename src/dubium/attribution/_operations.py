@@ -113,18 +113,18 @@ class OperationRecorder(TorchFunctionMode):
             return out
         call = DependentCall(function, args_before, kwargs, dependent, returns_nothing=out is None)
         try:
-            biases = implicit_biases(call.flat_outputs, [value.detach() for value in before])
+            biases = implicit_biases(call.run_on_copies, [value.detach() for value in before])
         except NoForwardModeError:
-            return out if in_place else self.record_both_ends(call, dependent)
+            return out if in_place else self.call_and_record_ends(call, dependent)
         for value, bias in zip(flatten_tensors(result), biases, strict=True):
             if bias is not None and value.requires_grad and self.needs_bias_of(value):
                 self.record(value, bias, in_place=in_place)
         return out
 
-    def record_both_ends(self, call: DependentCall, dependent: Sequence[Tensor]) -> Any:
+    def call_and_record_ends(self, call: DependentCall, dependent: Sequence[Tensor]) -> Any:
         """Call a function that has no forward mode, and record the bias terms at its inputs and outputs."""
         both_ends = InputOutputTerms(dependent)
-        out, terms = both_ends.terms(call.output(both_ends.working_copies))
+        out, terms = both_ends.terms(call.run_on(both_ends.working_copies))
         for value, bias, layout_from in terms:
             self.record(value, bias, layout_from=layout_from)
         for i in both_ends.overwritten():
@@ -134,7 +134,7 @@ class OperationRecorder(TorchFunctionMode):
     def record_hidden(self, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Call a function that modes do not see. What it does inside is one operation.
 
-        A reentrant checkpoint is none: the function that it is given is called directly.
+        A reentrant checkpoint is not taken as one: the function that it is given is called directly.
         """
         own_class = getattr(function, "__self__", None)
         if own_class is CheckpointFunction:
@@ -149,7 +149,7 @@ class OperationRecorder(TorchFunctionMode):
         self.depth = 1
         try:
             call = DependentCall(function, args, kwargs, dependent, returns_nothing=False)
-            return self.record_both_ends(call, dependent)
+            return self.call_and_record_ends(call, dependent)
         finally:
             self.depth = 0
 

@@ -215,10 +215,10 @@ def keep_passes(networks: Posterior, x: Images, memory: int) -> list[NetworkPass
             break
         passes = [*fullgrad_passes(network, x, images_per_pass(network, x, None, memory, costs))]
         try:
-            numbers = sum([count_graph_elements(each.output) for _, each in passes]) if is_counted else 0
+            element_count = sum([count_graph_elements(each.output) for _, each in passes]) if is_counted else 0
         except (MissingAttributeError, RuntimeError):
             break  # what a pass takes cannot be known
-        room -= x.element_size() * numbers
+        room -= x.element_size() * element_count
         if room < 0:
             break
         passes_by_network.append(passes)

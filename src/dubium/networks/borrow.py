@@ -106,7 +106,7 @@ def borrow_networks(
             for parameter in [reference() for reference in borrowed.frozen]:
                 if parameter is not None:
                     parameter.requires_grad_(True)
-            for reference, name, tensor in borrowed.computed:
+            for reference, name, tensor in borrowed.detached_attributes:
                 layer = reference()
                 if layer is not None and name in vars(layer):
                     vars(layer)[name] = tensor
@@ -214,7 +214,7 @@ class BorrowedNetworks:
     must_copy: bool = False
     frozen: list[ref[nn.Parameter]] = field(default_factory=list)
     gradient_hooks: list[tuple[ref[nn.Module], dict[str, Any]]] = field(default_factory=list)  # taken off meanwhile
-    computed: list[tuple[ref[nn.Module], str, Tensor]] = field(default_factory=list)  # detached meanwhile
+    detached_attributes: list[tuple[ref[nn.Module], str, Tensor]] = field(default_factory=list)  # detached meanwhile
     given_unwrapped: dict[int, tuple[int, ref[nn.Module]]] = field(default_factory=dict)  # (index, network) by id
 
     def __len__(self) -> int:
@@ -247,7 +247,7 @@ class BorrowedNetworks:
         if Tensor in map(type, attributes.values()):
             for name, value in [*attributes.items()]:
                 if isinstance(value, Tensor) and value.grad_fn is not None:  # a weight that was computed before
-                    self.computed.append((ref(layer), name, value))
+                    self.detached_attributes.append((ref(layer), name, value))
                     attributes[name] = value.detach()
         if layer._backward_hooks or layer._backward_pre_hooks:  # maps are of what the network computes
             self.gradient_hooks.append((ref(layer), {name: attributes[name] for name in GRADIENT_HOOKS}))
@@ -265,7 +265,9 @@ class BorrowedNetworks:
                 layers = list_modules(module)
             for layer in layers:
                 self.freeze(layer)
-            needs_no_wrapper = index in self.first_checks.checked and index in self.first_checks.returns_logits
+            needs_no_wrapper = (
+                index in self.first_checks.checked_indices and index in self.first_checks.plain_logits_indices
+            )
             if needs_no_wrapper:
                 self.given_unwrapped[id(module)] = index, ref(module)
                 yield module

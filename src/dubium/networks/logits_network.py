@@ -70,10 +70,12 @@ class FirstPassChecks:
     """What the first forward pass of each network has shown."""
 
     images: Images  # all images of the call, for comparisons and messages
-    checked: set[int] = field(default_factory=set)  # indices of networks that have had theirs
-    returns_logits: set[int] = field(default_factory=set)  # indices of networks whose output is the logits already
+    checked_indices: set[int] = field(default_factory=set)  # indices of networks that have had theirs
+    plain_logits_indices: set[int] = field(
+        default_factory=set
+    )  # indices of networks whose output is the logits already
     structures: set[tuple[object, ...]] = field(default_factory=set)  # of the networks that were compared
-    # of networks with custom code, the first of each structure: the names of the graph's nodes, by the network's index
+    # names of the graph's nodes by the network's index, only for the first network of each structure with custom code
     node_names_of_custom_networks: dict[int, set[str]] = field(default_factory=dict)
 
 
@@ -115,7 +117,7 @@ class LogitsNetwork(nn.Module):
             yield from self.network.named_modules(*args, **kwargs)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.index in self.first_checks.checked or IS_MEASURING.get():
+        if self.index in self.first_checks.checked_indices or IS_MEASURING.get():
             logits = self.compute_logits(x)
         elif not self.request.needs_gradients or x.requires_grad:
             logits = self.check_first_pass(x)
@@ -137,11 +139,11 @@ class LogitsNetwork(nn.Module):
             if image_count == 1 and isinstance(output, Tensor) and output.ndim == 1:
                 output = output[None]  # `squeeze` in the network has taken the batch, too
             elif image_count == 1 and is_plain and self.request.pair is None and not self.request.log_probs:
-                self.first_checks.returns_logits.add(self.index)
+                self.first_checks.plain_logits_indices.add(self.index)
         except (DubiumError, torch.OutOfMemoryError):
             raise
         except NETWORK_EXCEPTIONS as error:
-            called_with = x if self.index in self.first_checks.checked else None
+            called_with = x if self.index in self.first_checks.checked_indices else None
             refuse_images(self.index, error, self.first_checks.images, called_with)
         has_rows = isinstance(output, Tensor) and output.ndim == 2 and output.shape[0] == image_count
         if not has_rows or not output.is_floating_point() or output.shape[1] < 2:
@@ -198,7 +200,7 @@ class LogitsNetwork(nn.Module):
             sees_all = not watch.unseen_layers and watch.has_seen([logits]) and not has_custom_layers(self.network)
             self.first_checks.node_names_of_custom_networks[self.index] = names if sees_all else {*names, UNSEEN}
         self.first_checks.structures.add(structure)
-        self.first_checks.checked.add(self.index)
+        self.first_checks.checked_indices.add(self.index)
         return logits
 
     def is_said_to_be_logits(self, x: Tensor) -> bool:

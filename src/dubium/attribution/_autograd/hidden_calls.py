@@ -19,7 +19,7 @@ caught too."""
 SCRIPTS: Any = jit.ScriptFunction
 
 BATCHING = torch.vmap.__globals__
-"""Where functions that `torch.vmap` has made find what runs them."""
+"""The globals of torch's module in which functions that `torch.vmap` has made look up `vmap_impl`, which runs them."""
 
 
 TURN = threading.RLock()

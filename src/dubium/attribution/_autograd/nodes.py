@@ -1,7 +1,7 @@
 """What torch shows of a node of autograd's graph.
 
-The only module that reads torch's private attributes. Where a version of torch does not have what a rule needs, the
-node is not readable, and is left to autograd itself. Where it does not show the graph, `MissingAttributeError` is
+The only module that reads private attributes of these nodes. Where a version of torch does not have what a rule needs,
+the node is not readable, and is left to autograd itself. Where it does not show the graph, `MissingAttributeError` is
 raised, and callers leave the whole graph to autograd.
 """
 
@@ -253,7 +253,7 @@ def zeros_at(edge: GradientEdge, *batch: int) -> Tensor:
 
 
 def tensor_argument(node: Node, number: int) -> int:
-    """For a Function written in Python: which of its arguments an input is.
+    """Of a Function written in Python, the index of a node's input among all arguments.
 
     Its backward returns something for every argument, while inputs of nodes are tensors alone.
     """

@@ -86,8 +86,8 @@ def dense_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     halves = [weight.unflatten(1, (math.gcd(weight.shape[1], 2), -1)).movedim(1, 0) for weight in weights]
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
-        rows = gradient.movedim(1, 0).flatten(1, 2)
-        product = torch.stack([row.expand(len(half), -1, -1) @ half for row, half in zip(rows, halves, strict=True)])
+        by_network = gradient.movedim(1, 0).flatten(1, 2)
+        product = torch.stack([g.expand(len(half), -1, -1) @ half for g, half in zip(by_network, halves, strict=True)])
         return [product.unflatten(2, (len(gradient), -1)).permute(2, 0, 3, 1, 4).flatten(3)]
 
     return rule
@@ -205,39 +205,39 @@ def convolution_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
 
     def rule(gradient: Tensor) -> Sequence[Tensor]:
         flat = gradient.permute(0, 2, 4, 5, 1, 3).reshape(-1, *gradient.shape[4:], networks * gradient.shape[3])
-        rows = flat.permute(0, 3, 1, 2)  # (T * B, S * C, H, W), channels last
+        batch = flat.permute(0, 3, 1, 2)  # (T * B, S * C, H, W), channels last
         weights = [weight if slope is None else weight * slope for weight, slope in weights_and_slopes]  # in every call
         if one_channel:
-            return [one_channel_gradient(rows, weights, *axes).unflatten(1, (len(gradient), -1)).movedim(1, 0)]
+            return [one_channel_gradient(batch, weights, *axes).unflatten(1, (len(gradient), -1)).movedim(1, 0)]
         if as_grouped_convolution:
             joint = torch.cat([weight.flip(2, 3).transpose(0, 1) for weight in weights])
-            rows = conv2d(rows, joint, None, stride, flipped_padding, dilation, networks)
+            batch = conv2d(batch, joint, None, stride, flipped_padding, dilation, networks)
         else:
             joint = torch.cat(weights) if networks > 1 else weights[0]
-            rows = conv_transpose2d(rows, joint, None, stride, padding, output_padding, networks * groups, dilation)
-        shape = len(gradient), -1, *rows.shape[2:], networks, rows.shape[1] // networks
-        return [rows.permute(0, 2, 3, 1).reshape(shape).permute(0, 4, 1, 5, 2, 3)]
+            batch = conv_transpose2d(batch, joint, None, stride, padding, output_padding, networks * groups, dilation)
+        shape = len(gradient), -1, *batch.shape[2:], networks, batch.shape[1] // networks
+        return [batch.permute(0, 2, 3, 1).reshape(shape).permute(0, 4, 1, 5, 2, 3)]
 
     return rule
 
 
 def one_channel_gradient(
-    rows: Tensor, weights: Sequence[Tensor], vertical: ConvolutionAxis, horizontal: ConvolutionAxis
+    batch: Tensor, weights: Sequence[Tensor], vertical: ConvolutionAxis, horizontal: ConvolutionAxis
 ) -> Tensor:
-    """Gradient at an input of one channel, (S, rows, 1, H, W): oneDNN's kernels are made for many.
+    """Gradient at an input of one channel, (S, T * B, 1, H, W): oneDNN's kernels are made for many.
 
     A product of matrices gives every tap of the kernel; taps are added up down rows, then across columns.
     """
-    pixels = rows.permute(0, 2, 3, 1).reshape(-1, len(weights), weights[0].shape[0])
+    pixels = batch.permute(0, 2, 3, 1).reshape(-1, len(weights), weights[0].shape[0])
     kernels = torch.stack([weight.flatten(1).T for weight in weights])
     taps = kernels @ pixels.permute(1, 2, 0)
-    taps = taps.view(len(weights), vertical.kernel, horizontal.kernel, len(rows), vertical.out, horizontal.out)
+    taps = taps.view(len(weights), vertical.kernel, horizontal.kernel, len(batch), vertical.out, horizontal.out)
     height, width = (axis.size + 2 * axis.padding for axis in (vertical, horizontal))
-    down = rows.new_zeros(len(weights), horizontal.kernel, len(rows), height, horizontal.out)
+    down = batch.new_zeros(len(weights), horizontal.kernel, len(batch), height, horizontal.out)
     for tap in range(vertical.kernel):  # touches every `stride`th pixel of the padded input, from tap * dilation on
         met = slice(tap * vertical.dilation, None, vertical.stride)
         down[..., met, :][..., : vertical.out, :].add_(taps[:, tap])
-    across = rows.new_zeros(len(weights), len(rows), height, width)
+    across = batch.new_zeros(len(weights), len(batch), height, width)
     for tap in range(horizontal.kernel):
         met = slice(tap * horizontal.dilation, None, horizontal.stride)
         across[..., met][..., : horizontal.out].add_(down[:, tap])
@@ -260,7 +260,9 @@ def batch_norm_rule(nodes: Sequence[BackwardNode]) -> GradientRule | None:
     node = nodes[0]
     if node.saved["training"] or input_numbers(node) != [0]:
         return None
-    if node.producers[0].may_be_fused and is_image_convolution(node.producers[0]):
+    convolution = node.producers[0]
+    same_type = node.saved["running_var"].dtype == convolution.outputs[0].dtype  # they differ under autocast
+    if same_type and convolution.may_be_fused and is_image_convolution(convolution):
         for norm in nodes:
             norm.producers[0].absorbed_batch_norm = norm.saved
         return lambda gradient: [gradient]
