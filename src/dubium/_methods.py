@@ -81,12 +81,8 @@ class UABackpropMethod:
     relevance_argument: object  # as the user named it
     options: UABackpropOptions
     explains_log_probs: bool  # the networks that it is given are to return log-probabilities, which are logits too
+    needs_gradients: bool  # as of `DirectMethod`
     name: ClassVar[str] = UA_BACKPROP
-
-    @property
-    def needs_gradients(self) -> bool:
-        """A user's own relevance may do without."""
-        return not self.attributor.is_users
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> MethodResult:
         if self.needs_gradients and x[:1].nbytes > LARGE_IMAGE:
@@ -97,7 +93,7 @@ class UABackpropMethod:
         if options.tau1 == "auto":
             options = options.resolve_tau1(prepared.logits.shape[-1], x.shape[1])
         maps, extras = ua_backprop(prepared, x, kinds, options, context)
-        described = {"relevance": self.relevance_argument, **vars(options), **self.attributor.options}
+        described = {"relevance": self.relevance_argument, **self.attributor.options, **vars(options)}
         if options.of == "logits":
             del described["of"]  # results of earlier versions have the same description
         return MethodResult(prepared.logits, maps, extras, described)
@@ -161,8 +157,8 @@ def choose_ua_backprop(options: Mapping[str, Any], channels: int) -> UABackpropM
     relevance = find_attributor(argument, RELEVANCES, [*RELEVANCES], "relevance")
     known = {"relevance": None, **UA_DEFAULTS, **relevance.options}
     options = check_options(f"{UA_BACKPROP} by {relevance.name}", known, options)
-    for name in relevance.options:
-        if name in UA_DEFAULTS:
+    for name in options:
+        if name in UA_DEFAULTS and name in relevance.options:
             raise OptionError(
                 f"{name!r} is an option of {UA_BACKPROP} and of its relevance {relevance.name}. Rename that one, "
                 f"or bind it: functools.partial({relevance.name}, {name}=...)."
@@ -174,6 +170,7 @@ def choose_ua_backprop(options: Mapping[str, Any], channels: int) -> UABackpropM
         argument,
         ua_options,
         explains_log_probs=ua_options.of == "log-probs",
+        needs_gradients=relevance.entry is not None,  # a user's: not known
     )
 
 

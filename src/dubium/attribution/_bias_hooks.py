@@ -92,7 +92,9 @@ def choose_recorders(
     implicit, recorders = ImplicitBiases(recorded), dict[nn.Module, LayerRecorder]()
     from_parameters, no_bias = KnownBiasRecorder(implicit, recorded.add_layer), KnownBiasRecorder(implicit, None)
     for layer, facts in layers.items():
-        closed_form = None if facts.torch_class is None else layer_closed_form(facts.torch_class, layer)
+        closed_form = None
+        if facts.has_implicit_bias and facts.torch_class is not None:
+            closed_form = layer_closed_form(facts.torch_class, layer)
         if closed_form is not None:
             works_in_place = bool(getattr(layer, "inplace", False))
             record = record_closed_form(recorded, closed_form, in_place=works_in_place)
