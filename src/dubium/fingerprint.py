@@ -10,13 +10,22 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping
+from functools import partial
 from hashlib import sha256
+from types import FunctionType
 from typing import Any
 
 from torch import Tensor, nn
 
 from dubium.data import Dataset
-from dubium.network_attributes import list_attributes, list_code, tensor_bytes, tensor_digest
+from dubium.network_attributes import (
+    attribute_text,
+    function_code,
+    list_attributes,
+    list_code,
+    tensor_bytes,
+    tensor_digest,
+)
 from dubium.option_text import split_method
 from dubium.registry import (
     AUTO,
@@ -107,11 +116,26 @@ def part_fingerprint(part: object) -> dict[str, Any]:
     if isinstance(name, str) and name in METHOD_VERSIONS:
         return {name: METHOD_VERSIONS[name]}
     if isinstance(name, str) and name in REGISTERED:
-        return {name: source_digest(REGISTERED[name])}
+        return {name: function_digest(REGISTERED[name])}
     if isinstance(name, str) and ":" in name:
         return {name: source_digest(load_function(name))}
     code = getattr(name, "func", name)  # of a partial
-    return {getattr(code, "__name__", type(code).__name__): source_digest(code)}
+    return {getattr(code, "__name__", type(code).__name__): function_digest(name)}
+
+
+def function_digest(function: object) -> str | None:
+    """SHA-256 of a function's module, its own code and the values that it holds; of another object, of its module."""
+    code = getattr(function, "func", function)
+    source = source_digest(code)
+    if not isinstance(code, FunctionType):
+        return source
+    held: list[object] = [value for value in code.__code__.co_consts if isinstance(value, bool | int | float | str)]
+    held += [cell.cell_contents for cell in code.__closure__ or ()]
+    held += [*(code.__defaults__ or ()), *(code.__kwdefaults__ or {}).values()]
+    if isinstance(function, partial):
+        held += [*function.args, *function.keywords.items()]
+    text = f"{source} {code.__qualname__} {function_code(code)} {[*map(attribute_text, held)]}"
+    return sha256(text.encode()).hexdigest()
 
 
 def source_digest(code: object) -> str | None:

@@ -49,13 +49,18 @@ def class_code(kind: type) -> str:
     for name, value in vars(kind).items():
         function = getattr(value, "fget", None) or getattr(value, "__func__", value)
         if isinstance(function, FunctionType):
-            try:
-                parts.append(inspect.getsource(function))
-            except (OSError, TypeError):
-                parts.append(function.__code__.co_code.hex())
+            parts.append(function_code(function))
         elif not name.startswith("__"):
             parts.append(f"{name} {attribute_text(value)}")
     return "\n".join(parts)
+
+
+def function_code(function: FunctionType) -> str:
+    """A function's source; of one that was typed in a console, its bytes."""
+    try:
+        return inspect.getsource(function)
+    except (OSError, TypeError):
+        return function.__code__.co_code.hex()
 
 
 def describes_itself(module: nn.Module) -> bool:

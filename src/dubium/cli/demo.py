@@ -26,9 +26,11 @@ def demo(
     from dubium.cli._progress import stage_bars
     from dubium.report import write_page, write_pngs
     from dubium.run import Settings, explain_dataset, open_work
+    from dubium.run.dataset import refuse_other_run
 
     settings = Settings({"run": DEMO}, {"dataset": DEMO}, top=top)
     beside = out / AUTO
+    refuse_other_run(out, settings)
     with own_folder(out), stage_bars(quiet=json) as progress:
         results = explain_dataset(open_work(settings), out, fresh=True, progress=progress)
         explain_dataset(open_work(replace(settings, method=AUTO)), beside, fresh=True, progress=progress)

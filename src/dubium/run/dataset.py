@@ -9,13 +9,14 @@ from typing import Any, Literal
 
 from dubium.checks import check_progress
 from dubium.data.folder import refuse_image_folder
-from dubium.errors import FileFormatError
+from dubium.errors import FileFormatError, OptionError
 from dubium.executor import Executor, in_turn
 from dubium.files import check_recorded, check_same_settings, write_json
 from dubium.folder_lock import own_folder
 from dubium.path_checks import PAGE, PICTURES, RUN, refuse_evaluation_folder, refuse_own_files
 from dubium.reading import read_json
 from dubium.run.job import ShardJob, run_job
+from dubium.run.settings import Settings
 from dubium.run.shard import check_shard, open_shard, read_about, read_rows
 from dubium.run.shard_checks import is_settings
 from dubium.run.signed import FOLDER as SIGNED
@@ -175,6 +176,15 @@ def nothing_read(reasons: Sequence[str]) -> str:
     more = f" And {len(reasons) - MOST_NAMED:,} more." if len(reasons) > MOST_NAMED else ""
     shown = " ".join(reasons[:MOST_NAMED])
     return f"None of {len(reasons):,} images could be read, so that there are no results: {shown}{more}"
+
+
+def refuse_other_run(out: Path, settings: Settings) -> None:
+    """Refuse a folder with results of other networks or images."""
+    there = read_claim(out).get("settings", {})
+    if there and (there.get("posterior"), there.get("images")) != (settings.posterior, settings.images):
+        raise OptionError(
+            f"{out} has results of other networks or images, which would be replaced. Choose another folder."
+        )
 
 
 def read_claim(out: Path) -> dict[str, Any]:

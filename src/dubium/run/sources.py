@@ -204,7 +204,7 @@ def image_places(images: Mapping[str, Any]) -> list[str]:
     """The files and folders that settings name, alike however they are spelt; the name of another dataset is itself."""
     if "files" in images:
         return [os.path.abspath(os.path.expanduser(name)) for name in images["files"]]
-    folder, split = dataset_folder(images.get("dataset", ""))
+    folder, split = dataset_folder(images["dataset"]) if "dataset" in images else (None, "")
     return [*images.values()] if folder is None else [os.path.abspath(folder), split]
 
 
