@@ -187,21 +187,35 @@ def check_networks(
     try:
         uncertainty(posterior, x, output=output)
     except NetworkError as error:
-        taken = tuple(side or own for side, own in zip(known_shape(posterior, record), data.shape, strict=True))
+        known = known_shape(posterior, record)
+        taken = tuple(side or own for side, own in zip(known, data.shape, strict=True))
         if taken == data.shape:
             raise
         if advice := axes_advice(data.shape, taken[0]):
             raise NetworkError(
                 f"The networks take {taken[0]} channels; an image has {data.shape[0]}.{advice}"
             ) from error
-        given, text = (",".join(map(str, shape)) for shape in (data.shape, taken))
+        text, given = (",".join(map(str, shape)) for shape in (taken, data.shape))
+        size = ""
+        if not can_take(posterior, x.new_zeros(1, *taken), output):
+            text = f"{taken[0]},H,W"
+            size = " Their height H and width W are not known here; give those that they were trained with."
         raise NetworkError(
             f"The networks take images of shape {text} (channels, height, width); those of {data.name} have {given}. "
             + how_to_reshape.format(shape=text)
+            + size
         ) from error
     with torch.no_grad():
         gives_logits = output is None and isinstance(next(iter(posterior))(x), Tensor)
     return posterior if gives_logits else WithChosenOutput(posterior, output)
+
+
+def can_take(posterior: Posterior, x: Tensor, output: OutputChoice) -> bool:
+    try:
+        uncertainty(posterior, x, output=output)
+    except NetworkError:
+        return False
+    return True
 
 
 def match_to_networks(

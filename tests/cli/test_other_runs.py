@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 import dubium
 from dubium.cli import app
-from dubium.errors import FileFormatError, OptionError
+from dubium.errors import FileFormatError, NetworkError, OptionError
 from tests.networks import ensemble, images, small_cnn
 
 
@@ -100,3 +100,9 @@ def test_a_digest_of_a_function_is_the_same_in_every_process():
     assert function_digest(functools.partial(brightness, power=held)) == function_digest(
         functools.partial(brightness, power=torch.ones(2))
     )
+
+
+def test_a_size_that_is_not_known_is_not_advised():
+    networks = ensemble(small_cnn)  # with a dense layer: 12 x 12 pixels alone
+    with pytest.raises(NetworkError, match=r"of shape 1,H,W .*have 3,20,20.*trained with"):
+        dubium.evaluate(networks, torch.rand(4, 3, 20, 20), ["grad"], protocol="removal", scale="smoke")
