@@ -81,11 +81,11 @@ class UABackpropMethod:
     relevance_argument: object  # as the user named it
     options: UABackpropOptions
     explains_log_probs: bool  # the networks that it is given are to return log-probabilities, which are logits too
-    needs_gradients: bool  # as of `DirectMethod`
     name: ClassVar[str] = UA_BACKPROP
+    needs_gradients: ClassVar[bool] = True
 
     def attribute(self, networks: Posterior, x: Images, kinds: Sequence[Kind], context: Context) -> MethodResult:
-        if self.needs_gradients and x[:1].nbytes > LARGE_IMAGE:
+        if x[:1].nbytes > LARGE_IMAGE:
             check_gradient_memory(networks, x, context.memory)
         relevance_context = replace(context, progress=DEFAULT_CONTEXT.progress, signed=False)
         prepared = self.attributor.relevance_class(self.attributor, networks, x, relevance_context)
@@ -170,7 +170,6 @@ def choose_ua_backprop(options: Mapping[str, Any], channels: int) -> UABackpropM
         argument,
         ua_options,
         explains_log_probs=ua_options.of == "log-probs",
-        needs_gradients=relevance.entry is not None,  # a user's: not known
     )
 
 

@@ -178,26 +178,10 @@ def test_gradients_under_autocast_are_autograds(bias):
     assert result.maps["total"].isfinite().all()
 
 
-class Thresholds(Head):
-    def forward(self, x):
-        return super().forward((x > 0.5).float())
-
-    def between(self, h):
-        return h
-
-
 def occlusion(network, x, target):
     """A relevance that asks for no gradient."""
     scores = [(target(network(x)) - target(network(x * (torch.arange(x.shape[3]) != k)))).abs() for k in range(12)]
     return torch.stack(scores, -1)[:, :, None].expand(-1, -1, x.shape[2], -1)
-
-
-def test_a_users_relevance_may_do_without_gradients():
-    networks, x = [randomised(Thresholds(), seed) for seed in range(2)], images(2)
-    result = dubium.explain(networks, x, relevance=occlusion)
-    torch.testing.assert_close(result.maps["total"].sum((1, 2)), result.scores["total"])
-    with pytest.raises(NetworkStateError, match="no gradient"):
-        dubium.explain(networks, x)
 
 
 def test_the_options_of_a_result_are_those_of_ua_backprop_where_its_relevance_has_some_of_the_same_name():
